@@ -1,0 +1,59 @@
+"""shardkit: raw training files in, every record checked; fast, accounted-for PyTorch samples out.
+
+    shardkit ingest raw/ out/      every record is held against a contract, then written to shards
+    ShardDataset("out/")           training reads them
+    shardkit verify out/           proof of what is stored
+
+Public names are imported on first use, so that ``import shardkit`` costs nothing and the command line needs no torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shardkit.contract import Contract
+    from shardkit.errors import ShardkitError
+    from shardkit.ingestion import IngestReport, ingest
+    from shardkit.reading import DevicePrefetcher, ShardDataset, ShardIterableDataset, collate
+    from shardkit.verification import VerifyReport, verify
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Contract",
+    "DevicePrefetcher",
+    "IngestReport",
+    "ShardDataset",
+    "ShardIterableDataset",
+    "ShardkitError",
+    "VerifyReport",
+    "collate",
+    "ingest",
+    "verify",
+]
+
+_HOMES = {
+    "Contract": "shardkit.contract",
+    "ShardkitError": "shardkit.errors",
+    "IngestReport": "shardkit.ingestion",
+    "ingest": "shardkit.ingestion",
+    "DevicePrefetcher": "shardkit.reading",
+    "ShardDataset": "shardkit.reading",
+    "ShardIterableDataset": "shardkit.reading",
+    "collate": "shardkit.reading",
+    "VerifyReport": "shardkit.verification",
+    "verify": "shardkit.verification",
+}
+
+
+def __getattr__(name: str) -> Any:  # Any: whatever the public name stands for
+    """Import a public name when it is first asked for."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'shardkit' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(__all__))

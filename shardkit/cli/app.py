@@ -1,0 +1,88 @@
+"""The entry point: registers the commands, and turns every error into one line and an exit status.
+
+Exit status: 0, all well; 1, the data falls short; 2, wrong use; 130 and 143, interrupted or terminated.
+"""
+
+import functools
+import os
+import signal
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import ParamSpec
+
+import typer
+
+from shardkit.cli.contract import infer_command
+from shardkit.cli.get import get_command
+from shardkit.cli.info import info_command
+from shardkit.cli.ingest import ingest_command
+from shardkit.cli.verify import verify_command
+from shardkit.errors import ShardkitError
+
+_INTERRUPTED = 128 + signal.SIGINT
+_TERMINATED = 128 + signal.SIGTERM
+
+Parameters = ParamSpec("Parameters")
+
+
+def main() -> None:
+    """Run the command line on ``sys.argv`` and exit."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # ids may hold anything
+    signal.signal(signal.SIGTERM, _terminate)
+    _build()()
+
+
+def _build() -> typer.Typer:
+    app = _group("Take raw training data in once, checked; feed PyTorch from it, every sample accounted for.")
+    app.command("ingest")(_answering(ingest_command))
+    app.command("verify")(_answering(verify_command))
+    app.command("info")(_answering(info_command))
+    app.command("get")(_answering(get_command))
+    contract = _group("Contracts: what a record must be.")
+    contract.callback()(_nothing)  # or a group of one command would swallow the command's name
+    contract.command("infer")(_answering(infer_command))
+    app.add_typer(contract, name="contract")
+    return app
+
+
+def _group(purpose: str) -> typer.Typer:
+    return typer.Typer(
+        help=purpose,
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+    )
+
+
+def _nothing() -> None:
+    pass
+
+
+def _answering(command: Callable[Parameters, int]) -> Callable[Parameters, None]:
+    """Return a command that exits with the status it returns, and says an error in one line on stderr."""
+
+    @functools.wraps(command)
+    def answer(*arguments: Parameters.args, **options: Parameters.kwargs) -> None:
+        try:
+            status = command(*arguments, **options)
+            sys.stdout.flush()
+        except ShardkitError as error:
+            print(f"shardkit: {error}", file=sys.stderr)
+            status = error.exit_status
+        except KeyboardInterrupt:
+            print("shardkit: interrupted", file=sys.stderr)
+            status = _INTERRUPTED
+        except BrokenPipeError:  # whoever read our output went away, and nobody is left to tell
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            status = 1
+        raise typer.Exit(status)
+
+    return answer
+
+
+def _terminate(_signal: int, _frame: FrameType | None) -> None:
+    """Answer SIGTERM as Python answers Ctrl-C, so that what was not committed is cleaned away."""
+    raise SystemExit(_TERMINATED)

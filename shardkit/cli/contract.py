@@ -1,0 +1,51 @@
+"""``shardkit contract infer``."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shardkit.cli.output import print_counts
+from shardkit.contract import render_toml, write_text
+from shardkit.ingestion import Inference, infer
+from shardkit.sources import open_source
+
+
+def infer_command(
+    raw: Annotated[Path, typer.Argument(metavar="RAW", help="A folder, or a table (.csv .tsv .jsonl).")],
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE", help="Write the contract there, not to stdout."),
+    ] = None,
+    samples: Annotated[int, typer.Option(min=1, help="Records to decode, about.")] = 2048,
+) -> int:
+    """Look at a sample of RAW, say what is there, and propose a contract with its open decisions marked."""
+    inference = infer(open_source(raw), samples)
+    text = render_toml(inference.contract.to_dict(), _comments(inference))
+    _describe(inference)
+    if output is None:
+        print(text, end="")
+    else:
+        write_text(output, text)
+        print(
+            f"{output}: written; read it, decide what it marks, then: "
+            f"shardkit ingest {raw} OUT --contract {output}"
+        )
+    return 0
+
+
+def _comments(inference: Inference) -> dict[tuple[str, ...], str]:
+    return {
+        ("fields", name, policy): f"DECIDE: {count} of {inference.sampled} sampled records would be rejected"
+        for (name, policy), count in inference.decisions.items()
+    }
+
+
+def _describe(inference: Inference) -> None:
+    """Say what was seen, on stderr: the contract itself may go to stdout."""
+    print(f"{inference.total:,} records, {inference.sampled:,} of them decoded:", file=sys.stderr)
+    for name, counts in inference.tally.kinds.items():
+        print_counts(name, dict(counts.most_common(12)), file=sys.stderr)
+    print_counts("warned", inference.tally.warnings, file=sys.stderr)
+    print_counts("rejected", inference.tally.rejected, file=sys.stderr)

@@ -1,0 +1,156 @@
+"""The array field: numbers of one dtype in a shape whose axes may vary from record to record."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from shardkit.contract.dtypes import Bound, check_bounds, check_dtype, stored_dtype
+from shardkit.contract.field import Checked, Field, FileContent, Layout, Payload, Violation
+from shardkit.contract.keys import check_flag, is_whole, wrong_key
+from shardkit.contract.nested_lists import read_lists
+from shardkit.contract.npy import read_npy
+from shardkit.contract.reasons import Reason
+from shardkit.errors import FormatError
+
+_MAX_AXES = 32
+_MAX_BYTES = 2**40  # of a fixed shape: guards against a slip of the pen, not against memory
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class ArrayField(Field):
+    """An array of each record, given as an array (numpy, torch), as nested lists, or as a .npy file.
+
+    Attributes:
+        dtype: As for a scalar. An array is taken as it is or cast where nothing can be lost (``uint8`` to
+            ``int32``, never ``float64`` to ``float32``). Plain lists have no dtype of their own: whole
+            numbers must fit the dtype, and decimals are rounded to the nearest that a float dtype holds.
+        shape: Size of each axis; -1 where it varies.
+        min: Least element allowed, or None.
+        max: Greatest element allowed, or None.
+        finite: Whether NaN and infinity are refused. If they are not, NaN passes any bound.
+    """
+
+    kind: ClassVar[str] = "array"
+    takes_file: ClassVar[bool] = True
+
+    dtype: str
+    shape: tuple[int, ...]
+    min: Bound = None
+    max: Bound = None
+    finite: bool = True
+
+    def __post_init__(self) -> None:
+        check_dtype(self.dtype)
+        _check_shape_key(self.shape, np.dtype(self.dtype).itemsize)
+        check_bounds(self.dtype, self.min, self.max)
+        check_flag("finite", self.finite)
+
+    @property
+    def layout(self) -> Layout:
+        """`dtype` and `shape` where no axis varies, else payloads of varying length."""
+        return Layout() if -1 in self.shape else Layout(stored_dtype(self.dtype), self.shape)
+
+    def check(self, value: Any) -> Checked:
+        """Judge an array, nested lists or the content of a .npy file.
+
+        Raises:
+            Violation: ``wrong-type``, ``wrong-shape``, ``out-of-range``, ``not-finite``; for a file also
+            ``empty``,
+                ``bad-header`` and ``truncated``.
+        """
+        is_list = isinstance(value, list | tuple)
+        found = read_lists(value, self.dtype) if is_list else self._cast_safely(_to_array(value))
+        if not self._fits(found.shape):
+            expected = ", ".join("any" if size == -1 else str(size) for size in self.shape)
+            sentence = f"the array's shape is {list(found.shape)}; expected is [{expected}]"
+            raise Violation(Reason.WRONG_SHAPE, sentence)
+        array = np.ascontiguousarray(found, stored_dtype(self.dtype))
+        self._check_elements(array)
+        sizes = b"" if self.layout.is_fixed else np.array(array.shape, "<u8").tobytes()
+        return Checked(sizes + array.tobytes())
+
+    def decode(self, payload: Payload) -> Array:
+        """Return the array, ``dtype[*shape]``, read-only: a view of the payload.
+
+        Sizes are checked; elements are as the checksum vouches for them.
+
+        Raises:
+            FormatError: The payload's length does not fit the shape, or the shape does not fit the field.
+        """
+        dtype = stored_dtype(self.dtype)
+        shape, start = self.shape, 0
+        if not self.layout.is_fixed:
+            start = 8 * len(self.shape)
+            if len(payload) < start:
+                raise FormatError(
+                    f"an array payload of {len(payload)} bytes ends within its {len(shape)} axis sizes"
+                )
+            shape = tuple(int(size) for size in np.frombuffer(payload, "<u8", len(self.shape)))
+        if not self._fits(shape) or len(payload) - start != math.prod(shape) * dtype.itemsize:
+            raise FormatError(
+                f"an array payload of {len(payload)} bytes does not hold {self.dtype}{list(shape)}; "
+                f"the contract says {list(self.shape)}"
+            )
+        array = np.frombuffer(payload, dtype, offset=start) if len(payload) > start else np.empty(0, dtype)
+        array = array.reshape(shape)
+        array.flags.writeable = False
+        return array
+
+    def _cast_safely(self, array: Array) -> Array:
+        if not np.can_cast(array.dtype, self.dtype, "safe"):
+            sentence = f"the array's dtype is {array.dtype}, which cannot become {self.dtype} without loss"
+            raise Violation(Reason.WRONG_TYPE, sentence)
+        return array
+
+    def _fits(self, shape: tuple[int, ...]) -> bool:
+        if len(shape) != len(self.shape):
+            return False
+        return all(wanted in (-1, size) for wanted, size in zip(self.shape, shape, strict=True))
+
+    def _check_elements(self, array: Array) -> None:
+        if self.finite and array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise Violation(
+                Reason.NOT_FINITE, "the array holds NaN or infinity; only finite numbers are allowed"
+            )
+        for bound, is_beyond in ((self.min, np.less), (self.max, np.greater)):
+            if bound is not None and is_beyond(array, array.dtype.type(bound)).any():
+                found = f"the array reaches from {np.nanmin(array)} to {np.nanmax(array)}"
+                raise Violation(Reason.OUT_OF_RANGE, f"{found}; allowed are {self._bounds()}")
+
+    def _bounds(self) -> str:
+        low = "any" if self.min is None else self.min
+        high = "any" if self.max is None else self.max
+        return f"{low} to {high}"
+
+
+def _to_array(value: Any) -> Array:
+    """Return the array in a .npy file, or what `value` makes of itself for numpy."""
+    if isinstance(value, FileContent):
+        return read_npy(value.data)
+    if not hasattr(value, "__array__"):
+        raise Violation(Reason.WRONG_TYPE, f"a value of type {type(value).__name__} is no array")
+    try:
+        return np.asarray(value)
+    except (
+        TypeError,
+        ValueError,
+        RuntimeError,
+    ) as error:  # a torch tensor on a device, or one that needs a gradient
+        raise Violation(
+            Reason.WRONG_TYPE, f"numpy cannot take this {type(value).__name__} as an array"
+        ) from error
+
+
+def _check_shape_key(shape: Any, itemsize: int) -> None:
+    allowed = f"allowed is a list of 1 to {_MAX_AXES} sizes, each 1 or more, or -1 where it varies"
+    if not isinstance(shape, tuple) or not 1 <= len(shape) <= _MAX_AXES:
+        raise wrong_key("shape", shape, allowed)
+    if not all(is_whole(size) and (size == -1 or size >= 1) for size in shape):
+        raise wrong_key("shape", shape, allowed)
+    if math.prod(abs(size) for size in shape) * itemsize > _MAX_BYTES:
+        raise wrong_key("shape", shape, f"an array may have at most {_MAX_BYTES} bytes")

@@ -1,0 +1,205 @@
+"""The contract: which fields a record has, and the judgement of one record against them.
+
+It knows nothing of where records come from or go to. The contract file is read and written in
+``toml_file.py``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from os import PathLike
+from typing import Any
+
+from shardkit.contract.field import Checked, Field, Violation, check_field_name
+from shardkit.contract.keys import check_choice, show_value, wrong_key
+from shardkit.contract.kinds import build_field, build_from_keys, did_you_mean
+from shardkit.contract.reasons import Reason
+from shardkit.contract.record_id import find_id_fault, show_id
+from shardkit.contract.rejection import Rejection
+from shardkit.contract.toml_file import TomlFile, render_toml, write_text
+from shardkit.errors import ContractError, RecordRejectedError
+
+_TABLES = ("fields", "records")
+
+
+@dataclass(frozen=True)
+class RecordRules:
+    """What happens to a record that does not fit.
+
+    Attributes:
+        missing: A record that lacks a field: ``"reject"``.
+        on_bad: What a rejected record does to the run: ``"abort"`` commits nothing, ``"quarantine"`` copies
+            the original aside and goes on, ``"skip"`` reports it and goes on.
+    """
+
+    missing: str = "reject"
+    on_bad: str = "abort"
+
+    def __post_init__(self) -> None:
+        check_choice("missing", self.missing, ("reject",))
+        check_choice("on_bad", self.on_bad, ("abort", "quarantine", "skip"))
+
+
+@dataclass(frozen=True)
+class CheckedRecord:
+    """A record that fits the contract.
+
+    Attributes:
+        id: The record's name.
+        source: Where it stands in the raw input.
+        values: One checked value a field, in contract order.
+    """
+
+    id: str
+    source: str
+    values: tuple[Checked, ...]
+
+
+@dataclass(frozen=True)
+class Contract:
+    """What every record of a data set must be.
+
+    Attributes:
+        fields: Name to field; the order is the order of the stored columns.
+        records: What happens to a record that does not fit.
+
+    Raises:
+        ContractError: There is no field, or a name may not name one.
+
+    Example:
+        >>> contract = Contract({"label": LabelField(classes=("cat", "dog"))})
+        >>> contract.check({"id": "a", "label": "dog"}).values[0].seen
+        'dog'
+    """
+
+    fields: Mapping[str, Field]
+    records: RecordRules = field(default_factory=RecordRules)
+
+    def __post_init__(self) -> None:
+        if not self.fields:
+            raise ContractError("the contract has no fields: it needs a table such as [fields.image]")
+        for name in self.fields:
+            check_field_name(name)
+        object.__setattr__(
+            self, "fields", dict(self.fields)
+        )  # a copy, so that the caller's later changes miss it
+
+    def judge(self, record_id: str, source: str, values: Mapping[str, Any]) -> CheckedRecord | Rejection:
+        """Hold one record against the contract. Never raises for bad data.
+
+        Args:
+            record_id: The record's name.
+            source: Where it stands in the raw input, for people.
+            values: Field name to raw value; None, or no entry, where there is none. Names that the contract
+                does not know are passed over.
+        """
+        fault = find_id_fault(record_id)
+        if fault is not None:
+            return Rejection(show_id(record_id), source, Reason.BAD_ID, fault)
+        checked = []
+        for name, spec in self.fields.items():
+            value = values.get(name)
+            if spec.is_missing(value):
+                return Rejection(
+                    record_id, source, Reason.MISSING_FIELD, f"there is no value for {name!r}", name
+                )
+            try:
+                checked.append(spec.check(value))
+            except Violation as violation:
+                return Rejection(record_id, source, violation.reason, violation.sentence, name)
+        return CheckedRecord(record_id, source, tuple(checked))
+
+    def check(self, record: Mapping[str, Any]) -> CheckedRecord:
+        """Hold one record, a mapping with ``"id"`` and one value a field, against the contract.
+
+        Entries that the contract does not name are passed over, as ingestion does with further columns; as
+        every field must be there, a misspelt name still fails.
+
+        Raises:
+            RecordRejectedError: The record does not fit; names the id, the field, the reason code and why.
+        """
+        verdict = self.judge(record.get("id", ""), "", record)
+        if isinstance(verdict, CheckedRecord):
+            return verdict
+        where = f"record {verdict.id!r}" + (f", field {verdict.field!r}" if verdict.field else "")
+        raise RecordRejectedError(
+            f"{where}: {verdict.reason.value}: {verdict.sentence}",
+            record_id=verdict.id,
+            field=verdict.field,
+            reason=verdict.reason,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the contract as JSON- and TOML-ready tables. The order of ``"fields"`` carries meaning."""
+        return {
+            "fields": {name: spec.to_dict() for name, spec in self.fields.items()},
+            "records": {"missing": self.records.missing, "on_bad": self.records.on_bad},
+        }
+
+    @classmethod
+    def from_dict(cls, tables: Mapping[str, Any]) -> "Contract":
+        """Return the contract that `to_dict` described.
+
+        Raises:
+            ContractError: Names the table, the key and what is allowed; ``error.context["keys"]`` is the path
+            to it.
+        """
+        for key in tables:
+            if key not in _TABLES:
+                hint = did_you_mean(key, _TABLES)
+                raise _at((key,), f"[{key}]: unknown table{hint}; allowed are [fields.NAME] and [records]")
+        specs = {name: _build_spec(name, table) for name, table in _table(tables, ("fields",)).items()}
+        try:
+            rules = build_from_keys(RecordRules, _table(tables, ("records",)))
+        except ContractError as error:
+            raise _in_table(("records",), error) from None
+        return cls(specs, rules)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> "Contract":
+        """Read a contract file (TOML).
+
+        Raises:
+            ContractError: Names the file, the line, the key and what is allowed.
+        """
+        document = TomlFile.read(path)
+        try:
+            return cls.from_dict(document.tables)
+        except ContractError as error:
+            raise ContractError(document.locate(error.context.get("keys", ()), str(error))) from None
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the contract file (TOML), in one step: a file of that name is replaced whole or not at all.
+
+        Raises:
+            OutputError: The system refused.
+        """
+        write_text(path, render_toml(self.to_dict()))
+
+
+def _at(keys: tuple[str, ...], text: str) -> ContractError:
+    return ContractError(text, keys=keys)
+
+
+def _in_table(table: tuple[str, ...], error: ContractError) -> ContractError:
+    """Put the table in front of an error about one of its keys."""
+    key = error.context.get("key")
+    return _at((*table, key) if key else table, f"[{'.'.join(table)}] {error}")
+
+
+def _table(tables: Mapping[str, Any], keys: tuple[str, ...]) -> Mapping[str, Any]:
+    found = tables.get(keys[-1], {})
+    if not isinstance(found, Mapping):
+        raise _at(keys, str(wrong_key(".".join(keys), found, f"it must be a table, [{'.'.join(keys)}]")))
+    return found
+
+
+def _build_spec(name: str, table: object) -> Field:
+    keys = ("fields", name)
+    if not isinstance(table, Mapping):
+        allowed = f'it must be a table, [fields.{show_value(name).strip(chr(34))}] with a key "type"'
+        raise _at(keys, str(wrong_key(".".join(keys), table, allowed)))
+    try:
+        check_field_name(name)
+        return build_field(table)
+    except ContractError as error:
+        raise _in_table(keys, error) from None

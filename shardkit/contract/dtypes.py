@@ -1,0 +1,65 @@
+"""The element types that scalar and array fields may have, and the checks of their bounds."""
+
+from typing import Any
+
+import numpy as np
+
+from shardkit.contract.keys import check_choice, check_number, check_whole, show_value, wrong_key
+
+DTYPES = (
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float32",
+    "float64",
+)
+
+Bound = int | float | None
+
+
+def stored_dtype(name: str) -> np.dtype[Any]:
+    """Return the little-endian dtype of a name in `DTYPES`."""
+    return np.dtype(name).newbyteorder("<")
+
+
+def check_dtype(name: object) -> None:
+    """Check the key ``dtype``.
+
+    Raises:
+        ContractError: It names no element type.
+    """
+    check_choice("dtype", name, DTYPES)
+
+
+def check_bounds(dtype: str, low: Bound, high: Bound) -> None:
+    """Check the keys ``min`` and ``max`` against the dtype and each other.
+
+    Raises:
+        ContractError: A bound is no number that the dtype holds, or ``min`` is over ``max``.
+    """
+    kind = np.dtype(dtype).kind
+    for key, bound in (("min", low), ("max", high)):
+        if bound is None:
+            continue
+        if kind == "b":
+            raise wrong_key(key, bound, 'not allowed with dtype = "bool"')
+        if kind == "f":
+            check_number(key, bound)
+            if abs(bound) > float(np.finfo(dtype).max):
+                raise wrong_key(key, bound, f"no {dtype} is that large")
+        else:
+            check_whole(key, bound, *whole_range(dtype))
+    if low is not None and high is not None and low > high:
+        raise wrong_key("min", low, f"must not be over max = {show_value(high)}")
+
+
+def whole_range(dtype: str) -> tuple[int, int]:
+    """Return the least and the greatest value of a whole-number dtype."""
+    info = np.iinfo(dtype)
+    return int(info.min), int(info.max)

@@ -1,0 +1,353 @@
+"""The image field: what every image must be, judged by full decoding and decoded the same when read.
+
+How formats are told apart, examined and decoded is in ``images/``. Payloads: docs/format.md, "Payloads".
+"""
+
+import contextlib
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from shardkit.contract.field import Checked, Field, FileContent, Layout, Payload, Violation
+from shardkit.contract.images.examination import DECODER_WARNINGS, examine
+from shardkit.contract.images.facts import Facts, Picture
+from shardkit.contract.images.inspection import inspect
+from shardkit.contract.images.jpeg import JpegFacts
+from shardkit.contract.images.pixels import decode_turbo, require_pixels
+from shardkit.contract.images.policies import CHANNELS, Policies, conversions, deliver, refuse
+from shardkit.contract.images.quiet import quiet_pixels
+from shardkit.contract.images.sniff import FORMATS, promised_format
+from shardkit.contract.images.storage import SUBSAMPLINGS, jpeg_bytes, png_bytes, shrink
+from shardkit.contract.images.values import encoded_or_picture, picture_of_array
+from shardkit.contract.keys import check_choice, check_whole, wrong_key
+from shardkit.contract.reasons import Reason, Warned
+from shardkit.errors import FormatError
+
+_CHOICES = {
+    "mode": ("RGB", "L", "RGBA"),
+    "grayscale": ("reject", "convert"),
+    "alpha": ("reject", "drop", "composite"),
+    "cmyk": ("reject", "convert"),
+    "depth16": ("reject", "convert"),
+    "palette": ("convert", "reject"),
+    "animated": ("reject", "first"),
+    "orientation": ("apply", "ignore", "reject"),
+    "warnings": ("accept", "reject"),
+    "store": ("original", "jpeg", "raw"),
+}
+_DEFAULT_QUALITY = 90
+_DEFAULT_SUBSAMPLING = "420"
+_JPEG_KEYS = ("max_side", "quality", "subsampling")
+_LARGEST_JPEG_SIDE = 65_500
+"""JPEG_MAX_DIMENSION of libjpeg (jmorecfg.h)."""
+
+Size = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class DecodePlan:
+    """How simplejpeg alone delivers a stored JPEG: whole, into a given buffer, or at a reduced scale.
+
+    simplejpeg may still refuse one (ValueError); :meth:`ImageField.decode` then is the way.
+
+    Attributes:
+        colorspace: What to ask simplejpeg for: ``"RGB"`` or ``"GRAY"``.
+        height: Rows of the delivered picture.
+        width: Columns of the delivered picture.
+    """
+
+    colorspace: str
+    height: int
+    width: int
+
+
+@dataclass(frozen=True)
+class ImageField(Field):
+    """An image. Delivered as ``uint8[H, W, C]``, C being 3 for mode RGB, 1 for L, 4 for RGBA.
+
+    Every image is decoded whole before it is let in. Sizes are ``[H, W]`` in pixels and hold for the picture
+    as delivered: oriented, and shrunk by `max_side`.
+
+    Attributes:
+        mode: Channels delivered: ``RGB``, ``L`` or ``RGBA``. An image without alpha gets an opaque one for
+            RGBA. Colour is never turned into gray.
+        grayscale: ``reject`` gray and bilevel images where `mode` is in colour, or ``convert``: repeat the
+            channel.
+        alpha: Where `mode` has no alpha: ``reject`` images with transparency, ``drop`` it, or ``composite``
+            over white.
+        cmyk: ``reject`` CMYK images, or ``convert``: R = (255 - C) * (255 - K) / 255 and so on; no colour
+            profile is used.
+        depth16: ``reject`` images of 9 to 16 bits a sample, or ``convert``: keep the most significant 8 of
+            the true depth (``sample >> (depth - 8)``). AVIF is brought to 8 bits by its decoder, on the way
+            from YUV. PNM with a maxval that is not a power of two less one is scaled. Float, signed and
+            32-bit samples are always rejected.
+        palette: ``convert``: expand palettes, which loses nothing, or ``reject``.
+        animated: ``reject`` what has more than one frame or page, or keep the ``first``.
+        orientation: ``apply`` the orientation in EXIF or XMP, ``ignore`` it, or ``reject`` images that are
+            not upright.
+        formats: Formats let in, told by content, never by file name.
+        warnings: ``accept`` (and count) what the decoder recovered from, or ``reject`` it. Damage to coded
+            pixels is never accepted.
+        min_size: Least height and width.
+        max_size: Greatest height and width.
+        size: Exact height and width.
+        max_pixels: Images of more are refused from the header, before they are decoded.
+        store: ``original``: bytes untouched (arrays and Pillow images as lossless PNG); ``jpeg``: what the
+            policies made of it, re-encoded; ``raw``: its samples, ``uint8[H, W, C]``, which needs `size`.
+        max_side: With ``store = "jpeg"``: longer side at most, in pixels; larger pictures are shrunk.
+        quality: With ``store = "jpeg"``: 1 to 100, by default 90.
+        subsampling: With ``store = "jpeg"``: ``444``, ``422`` or ``420`` (default).
+
+    Raises:
+        ContractError: A key has a value that is not allowed; names the key and what is.
+    """
+
+    kind: ClassVar[str] = "image"
+    is_encoded: ClassVar[bool] = True
+    takes_file: ClassVar[bool] = True
+
+    mode: str = "RGB"
+    grayscale: str = "reject"
+    alpha: str = "reject"
+    cmyk: str = "reject"
+    depth16: str = "reject"
+    palette: str = "convert"
+    animated: str = "reject"
+    orientation: str = "apply"
+    formats: tuple[str, ...] = FORMATS
+    warnings: str = "accept"
+    min_size: Size = (1, 1)
+    max_size: Size = (8192, 8192)
+    size: Size | None = None
+    max_pixels: int = 89_478_485
+    store: str = "original"
+    max_side: int | None = None
+    quality: int | None = None
+    subsampling: str | None = None
+
+    def __post_init__(self) -> None:
+        for key, allowed in _CHOICES.items():
+            check_choice(key, getattr(self, key), allowed)
+        object.__setattr__(self, "formats", _formats(self.formats))
+        for key in ("min_size", "max_size", "size"):
+            if getattr(self, key) is not None:
+                object.__setattr__(self, key, _size(key, getattr(self, key)))
+        check_whole("max_pixels", self.max_pixels, 1, 2**63 - 1)
+        self._check_keys_together()
+
+    def _check_keys_together(self) -> None:
+        if any(least > most for least, most in zip(self.min_size, self.max_size, strict=True)):
+            raise wrong_key("min_size", self.min_size, f"allowed is at most max_size, {list(self.max_size)}")
+        if self.size is not None and not self._size_fits(self.size):
+            allowed = f"allowed is from min_size, {list(self.min_size)}, to max_size, {list(self.max_size)}"
+            raise wrong_key("size", self.size, allowed)
+        if self.mode == "RGBA" and self.alpha != "reject":
+            raise wrong_key("alpha", self.alpha, 'leave it out where mode is "RGBA", which keeps alpha')
+        if self.store == "raw" and self.size is None:
+            raise wrong_key("store", "raw", "give size = [H, W] as well, since all rows take the same space")
+        if self.store == "jpeg":
+            self._check_jpeg_keys()
+        elif given := [key for key in _JPEG_KEYS if getattr(self, key) is not None]:
+            raise wrong_key(given[0], getattr(self, given[0]), 'allowed only with store = "jpeg"')
+
+    def _check_jpeg_keys(self) -> None:
+        if self.mode == "RGBA":
+            raise wrong_key(
+                "store", "jpeg", 'JPEG holds no alpha: with mode = "RGBA", allowed are "original", "raw"'
+            )
+        if self.max_side is not None:
+            check_whole("max_side", self.max_side, 1, _LARGEST_JPEG_SIDE)
+        if self.quality is not None:
+            check_whole("quality", self.quality, 1, 100)
+        if self.subsampling is not None:
+            check_choice("subsampling", self.subsampling, SUBSAMPLINGS)
+
+    @property
+    def channels(self) -> int:
+        """Channels of the delivered picture: 1, 3 or 4."""
+        return CHANNELS[self.mode]
+
+    @property
+    def layout(self) -> Layout:
+        """Fixed ``uint8[H, W, C]`` where stored raw, otherwise of varying length."""
+        if self.store == "raw" and self.size is not None:
+            return Layout(np.dtype(np.uint8), (*self.size, self.channels))
+        return Layout()
+
+    @cached_property
+    def policies(self) -> Policies:
+        """The keys that speak about pixels."""
+        return Policies(**{key.name: getattr(self, key.name) for key in fields(Policies)})
+
+    def check(self, value: Any) -> Checked:  # Any: raw input may be anything, which is what is being judged
+        """Judge one image by decoding it whole.
+
+        Args:
+            value: Encoded bytes, or a :class:`FileContent`; pixels as ``uint8 [H, W]``, ``[H, W, C]`` or
+                ``[C, H, W]`` in an array or anything with ``__array__`` (a torch tensor), C being 1, 3 or 4;
+                or a Pillow image.
+
+        Raises:
+            Violation: It does not fit: the first reason that holds, damage before policy.
+        """
+        if isinstance(value, Image.Image):
+            found = encoded_or_picture(value)
+            return self._check_picture(found) if isinstance(found, Picture) else self._check_bytes(found)
+        if isinstance(value, FileContent):
+            return self._check_bytes(value.data, promised_format(value.name))
+        if isinstance(value, bytes | bytearray | memoryview):
+            return self._check_bytes(bytes(value))
+        if hasattr(value, "__array__"):
+            return self._check_picture(picture_of_array(value), is_lossless_png=True)
+        raise Violation(
+            Reason.WRONG_TYPE,
+            f"{type(value).__name__} is no image: give encoded bytes, a uint8 array or a Pillow image",
+        )
+
+    def plan(self, payload: Payload) -> DecodePlan | None:
+        """Say from its header whether simplejpeg alone delivers a stored payload; None where it takes more.
+
+        Raises:
+            FormatError: The payload is no image that was let in.
+        """
+        if self.store == "raw":
+            return None
+        try:
+            facts = inspect(bytes(payload), complete=False)
+        except Violation as violation:
+            raise _damaged(violation) from violation
+        colorspace = self._direct_colorspace(facts)
+        return None if colorspace is None else DecodePlan(colorspace, facts.height, facts.width)
+
+    def decode(self, payload: Payload) -> npt.NDArray[np.uint8]:
+        """Return the picture in a stored payload: C-contiguous ``uint8[H, W, C]``.
+
+        It is writable and owned by the caller. Safe in threads; the GIL is released while a JPEG is decoded.
+
+        Raises:
+            FormatError: The payload is damaged.
+        """
+        if self.store == "raw":
+            return self._decode_raw(payload)
+        data = bytes(payload)
+        try:
+            facts = inspect(data, complete=False)
+            colorspace = self._direct_colorspace(facts)
+            if colorspace is not None:
+                with contextlib.suppress(ValueError):  # what simplejpeg refuses, Pillow may serve
+                    return decode_turbo(data, colorspace, strict=False)
+            return _writable(deliver(self.policies, quiet_pixels(data, facts)))
+        except Violation as violation:
+            raise _damaged(violation) from violation
+
+    def _decode_raw(self, payload: Payload) -> npt.NDArray[np.uint8]:
+        layout = self.layout
+        if len(payload) != layout.nbytes:
+            raise FormatError(f"a raw image has {len(payload)} bytes, expected {layout.nbytes}")
+        return np.frombuffer(payload, np.uint8).reshape(layout.shape).copy()
+
+    def _direct_colorspace(self, facts: Facts) -> str | None:
+        """Return the simplejpeg colorspace that delivers in one step, or None."""
+        if not isinstance(facts, JpegFacts) or not facts.is_turbo:
+            return None
+        if facts.orientation != 1 and self.orientation != "ignore":
+            return None
+        components = len(facts.components)
+        if self.mode == "RGB":
+            return "RGB" if components in (1, 3) else None
+        return "GRAY" if self.mode == "L" and components == 1 else None
+
+    def _check_bytes(self, data: bytes, promised: str | None = None) -> Checked:
+        examined = examine(data, self.formats, self.max_pixels)
+        depth = examined.facts.depth
+        refuse(self.policies, examined.picture, depth)
+        noticed = examined.warnings
+        if promised not in (None, examined.facts.format):
+            noticed = (Warned.WRONG_EXTENSION, *noticed)
+        remarks = [warned for warned in noticed if warned in DECODER_WARNINGS]
+        if remarks and self.warnings == "reject":
+            raise Violation(
+                Reason.DECODER_WARNING,
+                f'the decoder remarked: {", ".join(remarks)}; warnings = "accept" lets it in',
+            )
+        return self._checked(examined.picture, depth, noticed, data)
+
+    def _check_picture(self, picture: Picture, *, is_lossless_png: bool = False) -> Checked:
+        """Judge pixels. A PNG is the original: of them, or of the result where PNG cannot hold them."""
+        height, width = picture.samples.shape[:2]
+        require_pixels(width, height, self.max_pixels)
+        refuse(self.policies, picture, 8)
+        if self.store != "original":
+            return self._checked(picture, 8, (), b"")
+        samples = picture.samples if is_lossless_png else deliver(self.policies, picture)
+        return self._checked(picture, 8, (), png_bytes(samples))
+
+    def _checked(self, picture: Picture, depth: int, noticed: tuple[Warned, ...], original: bytes) -> Checked:
+        samples = deliver(self.policies, picture)
+        if self.max_side is not None:
+            samples = shrink(samples, self.max_side)
+        self._require_size(samples.shape[0], samples.shape[1])
+        payload: bytes = original
+        if self.store == "raw":
+            payload = samples.tobytes()
+        elif self.store == "jpeg":
+            payload = self._jpeg(samples)
+        return Checked(
+            payload,
+            picture.label,
+            conversions(self.policies, picture, depth),
+            tuple(str(warned) for warned in noticed),
+        )
+
+    def _jpeg(self, samples: npt.NDArray[np.uint8]) -> bytes:
+        if max(samples.shape) > _LARGEST_JPEG_SIDE:
+            raise Violation(
+                Reason.WRONG_SIZE,
+                f"a side of {max(samples.shape)} pixels; JPEG holds {_LARGEST_JPEG_SIDE} at most",
+            )
+        quality = _DEFAULT_QUALITY if self.quality is None else self.quality
+        return jpeg_bytes(samples, quality, self.subsampling or _DEFAULT_SUBSAMPLING)
+
+    def _require_size(self, height: int, width: int) -> None:
+        if self.size is not None and (height, width) != self.size:
+            raise Violation(
+                Reason.WRONG_SIZE, f"[H, W] is [{height}, {width}], size asks for {list(self.size)}"
+            )
+        if not self._size_fits((height, width)):
+            raise Violation(
+                Reason.WRONG_SIZE,
+                f"[H, W] is [{height}, {width}], allowed is {list(self.min_size)} to {list(self.max_size)}",
+            )
+
+    def _size_fits(self, size: Size) -> bool:
+        return all(
+            least <= side <= most
+            for least, side, most in zip(self.min_size, size, self.max_size, strict=True)
+        )
+
+
+def _formats(value: Any) -> tuple[str, ...]:  # Any: whatever stood in the contract
+    if not isinstance(value, list | tuple) or not value or not all(name in FORMATS for name in value):
+        allowed = ", ".join(f'"{name}"' for name in FORMATS)
+        raise wrong_key("formats", value, f"allowed is a list of one or more of {allowed}")
+    return tuple(name for name in FORMATS if name in value)
+
+
+def _size(key: str, value: Any) -> Size:  # Any: whatever stood in the contract
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        raise wrong_key(key, value, "allowed is [H, W]: height, then width, in pixels")
+    for side in value:
+        check_whole(key, side, 1, 2**31 - 1)
+    return (value[0], value[1])
+
+
+def _writable(samples: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    return samples if samples.flags.writeable else samples.copy()
+
+
+def _damaged(error: Exception) -> FormatError:
+    return FormatError(f"a stored image cannot be decoded, though it could when it was ingested: {error}")

@@ -1,0 +1,91 @@
+"""The one decision how an image becomes pixels, shared by ingest and reading so that they cannot drift apart.
+
+A JPEG goes to simplejpeg wherever its header says that the pixels are those of Pillow; everything else goes
+to Pillow, except wide PNM samples, which Pillow would rescale. Which way is a matter of header facts alone.
+"""
+
+import numpy as np
+import numpy.typing as npt
+import simplejpeg
+
+from shardkit.contract.field import Violation
+from shardkit.contract.images import pillow
+from shardkit.contract.images.facts import Facts, Picture
+from shardkit.contract.images.jpeg import JpegFacts
+from shardkit.contract.images.ppm import PpmFacts, wide_samples
+from shardkit.contract.reasons import Reason
+
+_COLORSPACES = {1: "GRAY", 3: "RGB", 4: "CMYK"}
+
+
+def pixels(data: bytes, facts: Facts) -> Picture:
+    """Decode an image whole, as leniently as its decoder is.
+
+    Raises:
+        Violation: It cannot be decoded.
+    """
+    if isinstance(facts, JpegFacts) and facts.is_turbo:
+        try:
+            return turbo_pixels(data, facts, strict=False)
+        except ValueError:
+            return pillow.decode(data, facts)
+    if isinstance(facts, PpmFacts) and facts.depth > 8:
+        return Picture(wide_samples(data, facts), facts.mode, frames=facts.frames)
+    return pillow.decode(data, facts)
+
+
+def turbo_pixels(data: bytes, facts: JpegFacts, *, strict: bool) -> Picture:
+    """Decode a JPEG by simplejpeg; `strict` makes an error of every remark that libjpeg has.
+
+    Raises:
+        ValueError: What libjpeg said.
+    """
+    samples = decode_turbo(data, _COLORSPACES[len(facts.components)], strict=strict)
+    is_cmyk = len(facts.components) == 4
+    if is_cmyk:
+        samples = (
+            255 - samples
+        )  # stored is the inverse of ink, as Adobe does; Pillow takes that for granted too
+    return Picture(samples, facts.mode, is_cmyk=is_cmyk, orientation=facts.orientation)
+
+
+def decode_turbo(data: bytes, colorspace: str, *, strict: bool) -> npt.NDArray[np.uint8]:
+    """Return ``uint8[H, W, C]`` in simplejpeg's `colorspace`.
+
+    Raises:
+        ValueError: What libjpeg said.
+    """
+    samples: npt.NDArray[np.uint8] = simplejpeg.decode_jpeg(data, colorspace, strict=strict)
+    return samples
+
+
+def require_decodable(data: bytes, facts: Facts, max_pixels: int) -> None:
+    """Refuse, before a pixel is decoded or memory is taken, what cannot or must not be decoded.
+
+    Raises:
+        Violation: ``unsupported``, ``colour-space``, ``too-many-pixels`` or ``truncated``.
+    """
+    if facts.unsupported:
+        raise Violation(Reason.UNSUPPORTED, facts.unsupported)
+    if facts.colour_space:
+        raise Violation(Reason.COLOUR_SPACE, f"colour space {facts.colour_space}, which no policy converts")
+    require_pixels(facts.width, facts.height, max_pixels)
+    if len(data) < facts.least_bytes:
+        raise Violation(
+            Reason.TRUNCATED,
+            f"{facts.width}x{facts.height} pixels need {facts.least_bytes} bytes at least as {facts.format}, "
+            f"there are {len(data)}",
+        )
+
+
+def require_pixels(width: int, height: int, max_pixels: int) -> None:
+    """Refuse a picture of too many pixels.
+
+    Raises:
+        Violation: ``too-many-pixels``.
+    """
+    if width * height > max_pixels:
+        raise Violation(
+            Reason.TOO_MANY_PIXELS,
+            f"{width}x{height} is {width * height} pixels, max_pixels allows {max_pixels}",
+        )

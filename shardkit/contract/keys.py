@@ -1,0 +1,78 @@
+"""Checks of the values that stand in a contract, and the one shape of message they share.
+
+A message reads ``key = value: what is allowed``. The contract puts the table in front of it, and the contract
+file the path and the line: ``contract.toml line 7: [fields.image] grayscale = "maybe": allowed are "reject",
+"convert"``.
+"""
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from shardkit.errors import ContractError
+
+_SHOWN = 60  # characters of a wrong value that a message repeats
+
+
+def show_value(value: object) -> str:
+    """Return `value` as the contract file would write it, cut where it is long."""
+    if isinstance(value, bool):
+        text = str(value).lower()
+    elif isinstance(value, str):
+        text = json.dumps(value, ensure_ascii=not value.isprintable())
+    elif isinstance(value, list | tuple):
+        text = f"[{', '.join(show_value(item) for item in value[:8])}{', …' if len(value) > 8 else ''}]"
+    else:
+        text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def wrong_key(key: str, value: object, allowed: str) -> ContractError:
+    """Return the error that says what `key` holds and what is allowed there."""
+    return ContractError(f"{key} = {show_value(value)}: {allowed}", key=key)
+
+
+def check_choice(key: str, value: object, choices: Sequence[str]) -> None:
+    """Check that `value` is one of `choices`.
+
+    Raises:
+        ContractError: It is not.
+    """
+    if not isinstance(value, str) or value not in choices:
+        raise wrong_key(key, value, f"allowed are {', '.join(show_value(choice) for choice in choices)}")
+
+
+def check_flag(key: str, value: object) -> None:
+    """Check that `value` is a bool.
+
+    Raises:
+        ContractError: It is not.
+    """
+    if not isinstance(value, bool):
+        raise wrong_key(key, value, "allowed are true, false")
+
+
+def is_whole(value: object) -> bool:
+    """Whether `value` is an int, which a bool is not."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def check_whole(key: str, value: Any, low: int, high: int) -> None:
+    """Check that `value` is a whole number in ``[low, high]``.
+
+    Raises:
+        ContractError: It is not.
+    """
+    if not is_whole(value) or not low <= value <= high:
+        raise wrong_key(key, value, f"allowed is a whole number from {low} to {high}")
+
+
+def check_number(key: str, value: Any) -> None:
+    """Check that `value` is a finite number, whole or not.
+
+    Raises:
+        ContractError: It is not.
+    """
+    if not is_whole(value) and not (isinstance(value, float) and math.isfinite(value)):
+        raise wrong_key(key, value, "allowed is a finite number")

@@ -1,0 +1,136 @@
+"""The label field: one class of a pinned list, or one number of a pinned range."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from shardkit.contract.field import Checked, Field, Layout, Payload, Violation
+from shardkit.contract.keys import check_whole, wrong_key
+from shardkit.contract.numerals import is_bool, read_whole, show_number
+from shardkit.contract.reasons import Reason
+from shardkit.errors import ContractError, FormatError
+
+_INT64_MAX = 2**63 - 1
+_LISTED = 8  # classes that a sentence names
+
+
+@dataclass(frozen=True)
+class LabelField(Field):
+    """A class of each record, stored as int64. Exactly one of the two is set.
+
+    Attributes:
+        classes: Class names; a record's label is one of them, letter by letter, or an int that is its
+            position. Pinned, so that a split which lacks a class keeps the numbers.
+        num_classes: A record's label is a whole number in ``[0, num_classes)``: an int, or its plain decimal
+            text (``"7"``; not ``" 7"``, ``"+7"``, ``"07"`` or ``"7.0"``).
+    """
+
+    kind: ClassVar[str] = "label"
+
+    classes: tuple[str, ...] | None = None
+    num_classes: int | None = None
+
+    def __post_init__(self) -> None:
+        if (self.classes is None) == (self.num_classes is None):
+            found = "neither" if self.classes is None else "both"
+            raise ContractError(f"classes, num_classes: exactly one of the two must be given, found {found}")
+        if self.num_classes is not None:
+            check_whole("num_classes", self.num_classes, 1, _INT64_MAX)
+        if self.classes is not None:
+            _check_classes(self.classes)
+
+    @property
+    def count(self) -> int:
+        """Number of classes."""
+        return len(self.classes) if self.classes is not None else int(self.num_classes or 0)
+
+    @property
+    def layout(self) -> Layout:
+        """One int64."""
+        return Layout(np.dtype("<i8"))
+
+    @cached_property
+    def _positions(self) -> Mapping[str, int]:
+        return {name: position for position, name in enumerate(self.classes or ())}
+
+    def check(self, value: Any) -> Checked:
+        """Judge a class name or a class number.
+
+        Raises:
+            Violation: ``label-type``, ``label-unknown`` or ``label-range``.
+        """
+        if self.classes is not None and isinstance(value, str):
+            if value not in self._positions:
+                raise Violation(Reason.LABEL_UNKNOWN, self._describe_unknown(value))
+            number = self._positions[value]
+        else:
+            number = self._check_number(value)
+        seen = self.classes[number] if self.classes is not None else str(number)
+        return Checked(number.to_bytes(8, "little"), seen)
+
+    def decode(self, payload: Payload) -> int:
+        """Return the class number, an int in ``[0, count)``.
+
+        Raises:
+            FormatError: The payload is not 8 bytes, or the number is out of range.
+        """
+        number = int.from_bytes(payload, "little", signed=True)
+        if len(payload) != 8 or not 0 <= number < self.count:
+            raise FormatError(
+                f"a label payload of {len(payload)} bytes holds {number}; expected [0, {self.count})"
+            )
+        return number
+
+    def _check_number(self, value: Any) -> int:
+        number = None if is_bool(value) else read_whole(value)
+        if number is None:
+            wanted = (
+                "a class name or a class number"
+                if self.classes
+                else 'a whole number in plain digits, such as "7"'
+            )
+            raise Violation(Reason.LABEL_TYPE, f"the label is {show_number(value)}; expected is {wanted}")
+        if not 0 <= number < self.count:
+            hint = ""
+            if number == self.count:
+                hint = "; labels count from 0, so if yours count from 1, subtract 1 from each"
+            shown = show_number(value)
+            raise Violation(
+                Reason.LABEL_RANGE, f"the label is {shown}; allowed are 0 to {self.count - 1}{hint}"
+            )
+        return number
+
+    def _describe_unknown(self, value: str) -> str:
+        classes = self.classes or ()
+        close = get_close_matches(value[:100], classes, n=3) if len(classes) <= 10_000 else []
+        if close:
+            allowed = f"close to it are {', '.join(ascii(name) for name in close)}"
+        else:
+            more = f", … ({len(classes)} in all)" if len(classes) > _LISTED else ""
+            allowed = f"the classes are {', '.join(ascii(name) for name in classes[:_LISTED])}{more}"
+        return f"the label is {show_number(value)}, which is no class; {allowed}"
+
+
+def _check_classes(classes: Any) -> None:
+    allowed = "allowed is a list of distinct, non-empty names"
+    if not isinstance(classes, tuple) or not classes:
+        raise wrong_key("classes", classes, allowed)
+    seen = set()
+    for name in classes:
+        if not isinstance(name, str) or not name or not _is_utf8(name):
+            raise wrong_key("classes", classes, f"{show_number(name)} is no name; {allowed}")
+        if name in seen:
+            raise wrong_key("classes", classes, f"{show_number(name)} stands there twice; {allowed}")
+        seen.add(name)
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,28 @@
+"""What is said of a record that was not stored: one line of reports/rejected.jsonl."""
+
+from dataclasses import asdict, dataclass
+
+from shardkit.contract.reasons import Reason
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """One rejected record.
+
+    Attributes:
+        id: The record's id, or the best name it has where the id itself is bad.
+        source: Where it stands in the raw input, such as ``cats/1.jpg`` or ``labels.csv row 7``.
+        reason: Stable code.
+        sentence: One plain sentence for a person; holds no contents of the record.
+        field: The field at fault, or None for the record as a whole.
+    """
+
+    id: str
+    source: str
+    reason: Reason
+    sentence: str
+    field: str | None = None
+
+    def to_dict(self) -> dict[str, str | None]:
+        """Return the JSON object of the report."""
+        return asdict(self) | {"reason": self.reason.value}

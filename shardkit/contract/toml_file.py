@@ -1,0 +1,147 @@
+"""Reads and writes the contract file, and finds the line that a key stands on.
+
+`tomllib` gives values without positions, so the line is looked up in the text once there is an error to
+report.
+"""
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import tomlkit
+
+from shardkit.errors import ContractError, OutputError
+
+_HEADER = re.compile(r"\s*(\[{1,2}[^\[\]]+\]{1,2})\s*(#.*)?")
+_KEY = re.compile(r"""\s*((?:[A-Za-z0-9_.\- \t]|"[^"]*"|'[^']*')+?)\s*=""")
+_POSITION = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
+
+
+@dataclass(frozen=True)
+class TomlFile:
+    """A TOML file that was read.
+
+    Attributes:
+        path: Where it stands, as the user gave it.
+        text: Its text.
+        tables: Its contents.
+    """
+
+    path: str
+    text: str
+    tables: dict[str, Any]
+
+    @classmethod
+    def read(cls, path: str | PathLike[str]) -> "TomlFile":
+        """Read a TOML file.
+
+        Raises:
+            ContractError: There is none, or it is not TOML; names the path and the line.
+        """
+        shown = os.fspath(path)
+        try:
+            raw = Path(path).read_bytes()
+        except OSError as error:
+            raise ContractError(f"{shown}: cannot read the contract file: {error.strerror}") from error
+        try:
+            text = raw.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            line = raw.count(b"\n", 0, error.start) + 1
+            raise ContractError(f"{shown} line {line}: not UTF-8; save the contract file as UTF-8") from error
+        try:
+            return cls(shown, text, tomllib.loads(text))
+        except ValueError as error:  # TOMLDecodeError, or an int of over 4300 digits
+            raise ContractError(_syntax_message(shown, text, str(error))) from error
+        except RecursionError as error:
+            raise ContractError(f"{shown}: not a contract file: it is nested too deeply") from error
+
+    def locate(self, keys: Sequence[str], text: str) -> str:
+        """Return an error text with the path and, where `keys` leads to one, the line in front."""
+        line = find_line(self.text, keys)
+        return f"{self.path} line {line}: {text}" if line else f"{self.path}: {text}"
+
+
+def _syntax_message(path: str, text: str, fault: str) -> str:
+    position = _POSITION.search(fault)
+    if position is None:
+        return f"{path}: not valid TOML: {fault}"
+    line = position.group(1) or str(text.count("\n") + 1)
+    return f"{path} line {line}: not valid TOML: {fault[: position.start()]}"
+
+
+def find_line(text: str, keys: Sequence[str]) -> int | None:
+    """Return the line, from 1, that sets the value at `keys`, or else of the nearest table around it.
+
+    Follows table headers and dotted keys; a key inside an inline table gives the line of that table.
+    """
+    best_depth, best_line = 0, None
+    header: tuple[str, ...] = ()
+    for number, line in enumerate(text.splitlines(), start=1):
+        if found := _HEADER.fullmatch(line):
+            path = header = _key_path(f"{found.group(1)}\n")
+        elif found := _KEY.match(line):
+            path = header + _key_path(f"{found.group(1)} = 0\n")
+        else:
+            continue
+        depth = len(path)
+        if depth > best_depth and path == tuple(keys[:depth]):
+            best_depth, best_line = depth, number
+    return best_line
+
+
+def _key_path(toml: str) -> tuple[str, ...]:
+    """Return the keys that lead into a one-line document; none if the line is no TOML of its own."""
+    try:
+        node: Any = tomllib.loads(toml)
+    except tomllib.TOMLDecodeError:
+        return ()
+    path = []
+    while isinstance(node, dict | list) and node:
+        if isinstance(node, dict):
+            path.append(next(iter(node)))
+            node = node[path[-1]]
+        else:
+            node = node[0]
+    return tuple(path)
+
+
+def render_toml(tables: Mapping[str, Any], comments: Mapping[tuple[str, ...], str] | None = None) -> str:
+    """Return tables as TOML text.
+
+    Args:
+        tables: What to write.
+        comments: Path of a key, such as ``("fields", "image", "grayscale")`` -> a comment behind it.
+    """
+    document = tomlkit.document()
+    for name, table in tables.items():
+        document[name] = tomlkit.item(table)
+    for keys, comment in (comments or {}).items():
+        node: Any = document
+        for key in keys:
+            node = node[key] if key is not keys[-1] else node.item(key)
+        node.comment(comment)
+    return tomlkit.dumps(document)
+
+
+def write_text(path: str | PathLike[str], text: str) -> None:
+    """Write a UTF-8 text file in one step: written beside, flushed to disk, renamed.
+
+    Raises:
+        OutputError: The system refused.
+    """
+    target = Path(path)
+    beside = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        with open(beside, "xb") as file:
+            file.write(text.encode("utf-8"))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, target)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise OutputError(f"{os.fspath(path)}: cannot write the file: {error.strerror}") from error

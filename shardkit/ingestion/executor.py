@@ -1,0 +1,100 @@
+"""Runs shard tasks, in this process or in several, and hands their outcomes back in the order of the tasks.
+
+At most a few tasks a worker are in flight, so that memory stays bounded however many there are.
+"""
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import TypeVar
+
+from shardkit.errors import IngestError
+
+_IN_FLIGHT_PER_WORKER = 3
+_PARENT_CHECK_SECONDS = 0.5
+
+Task = TypeVar("Task")
+Outcome = TypeVar("Outcome")
+
+
+def usable_cpus() -> int:
+    """Return how many CPUs this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def run_ordered(
+    function: Callable[[Task], Outcome],
+    tasks: Iterable[Task],
+    workers: int,
+    describe: Callable[[Task], str],
+) -> Generator[Outcome, None, None]:
+    """Yield ``function(task)`` for each task, in order.
+
+    Closing the iterator, or an exception in it, cancels what has not begun and waits for what has.
+
+    Args:
+        function: A module-level function.
+        tasks: Picklable; drawn lazily.
+        workers: Processes; 0 runs everything in this one.
+        describe: Names a task in a message.
+
+    Raises:
+        IngestError: A worker was killed; the message names the tasks it may have been at.
+    """
+    if workers == 0:
+        yield from map(function, tasks)
+        return
+    pool = ProcessPoolExecutor(workers, mp_context=_context(), initializer=_start_worker)
+    in_flight: deque[tuple[Task, Future[Outcome]]] = deque()
+    try:
+        for task in tasks:
+            in_flight.append((task, pool.submit(function, task)))
+            if len(in_flight) >= workers * _IN_FLIGHT_PER_WORKER:
+                yield in_flight[0][1].result()
+                in_flight.popleft()
+        while in_flight:
+            yield in_flight[0][1].result()
+            in_flight.popleft()
+    except BrokenProcessPool as error:
+        unfinished = [describe(task) for task, future in in_flight if not _succeeded(future)]
+        raise IngestError(
+            "a worker process was killed (by the system for want of memory, or by hand) while at "
+            + "; or ".join(unfinished[:workers] or ["the start of a task"])
+        ) from error
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _succeeded(future: "Future[Outcome]") -> bool:
+    return future.done() and not future.cancelled() and future.exception() is None
+
+
+def _context() -> multiprocessing.context.BaseContext:
+    """Return fork on Linux: it starts at once and does not import the caller's script anew; spawn elsewhere.
+
+    The write side holds no locks or threads of its own when it forks.
+    """
+    return multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+
+
+def _start_worker() -> None:
+    """Let the parent alone answer Ctrl-C, since it shuts the pool down in good order; and never outlive it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    threading.Thread(target=_exit_with_parent, args=(os.getppid(),), daemon=True).start()
+
+
+def _exit_with_parent(parent: int) -> None:
+    """End this process soon after its parent was killed: it would hold the output's lock and go on writing."""
+    while os.getppid() == parent:
+        time.sleep(_PARENT_CHECK_SECONDS)
+    os._exit(1)

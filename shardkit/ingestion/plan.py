@@ -1,0 +1,91 @@
+"""Turns a source into shard tasks: how many records a shard takes, which records repeat an id, which task gets what.
+
+The plan depends on the source and the settings alone, never on the number of workers, so that the shards are the
+same bytes however many processes write them.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from shardkit.contract import Contract, Reason, Rejection
+from shardkit.ingestion.seen import SeenIds
+from shardkit.ingestion.task import ShardTask
+from shardkit.sources import Part, Source
+from shardkit.store import columns_of
+
+SHARDS_AIMED_AT = 64  # enough tasks to keep many workers evenly busy
+SMALLEST_SHARD = 256  # records; below that, files grow many and small
+LARGEST_SHARD = 16384  # records; 82 KB photos make 1.3 GB then, which still copies and verifies in one go
+
+
+@dataclass(frozen=True)
+class IngestSettings:
+    """How a run writes.
+
+    Attributes:
+        backend: Name of the shard backend: ``"memmap"`` or ``"lmdb"``.
+        workers: Processes; 0 does everything in the calling one.
+        records_per_shard: Input records a shard, or None to fit it to the source.
+        overwrite: Replace the data set in the output folder once the new one is committed.
+    """
+
+    backend: str
+    workers: int
+    records_per_shard: int | None = None
+    overwrite: bool = False
+
+
+def shard_size(total: int | None) -> int:
+    """Return how many input records a shard takes when nobody says: a power of two that fits `total`."""
+    if total is None:
+        return LARGEST_SHARD // 4
+    size = SMALLEST_SHARD
+    while size < LARGEST_SHARD and size * SHARDS_AIMED_AT < total:
+        size *= 2
+    return size
+
+
+def plan_tasks(
+    source: Source,
+    contract: Contract,
+    settings: IngestSettings,
+    *,
+    size: int,
+    root: Path,
+    first_shard: int,
+    quarantine: Path | None,
+) -> Iterator[ShardTask]:
+    """Yield one task for each part of the source, lazily.
+
+    A record whose id an earlier record had is marked as rejected in its part; both places are named.
+    """
+    columns = tuple(columns_of(contract))
+    seen = SeenIds()
+    for offset, part in enumerate(source.parts(size)):
+        yield ShardTask(
+            source=source,
+            part=_mark_repeats(part, seen, source),
+            contract=contract,
+            root=root,
+            number=first_shard + offset,
+            backend=settings.backend,
+            columns=columns,
+            quarantine=quarantine,
+        )
+
+
+def _mark_repeats(part: Part, seen: SeenIds, source: Source) -> Part:
+    """Return the part with every record that repeats an id marked as bad, naming both places."""
+    named = [position for position in range(len(part.ids)) if position not in part.bad]
+    found = seen.add([part.ids[position] for position in named], [part.marks[position] for position in named])
+    marked = {
+        position: Rejection(
+            id=part.ids[position],
+            source=source.place(part.marks[position]),
+            reason=Reason.DUPLICATE_ID,
+            sentence=f"{source.place(first)} has the same id; ids must be unique",
+        )
+        for position, first in ((named[at], first) for at, first in found.items())
+    }
+    return replace(part, bad=part.bad | marked) if marked else part

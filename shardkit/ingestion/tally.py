@@ -1,0 +1,59 @@
+"""Counts what a run saw, so that nothing is lost between shards and the report."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from shardkit.contract import CheckedRecord, Contract, Rejection
+
+
+@dataclass
+class Tally:
+    """Counts of one shard, or, added up, of a run.
+
+    Attributes:
+        stored: Records written.
+        rejected: Rejections by reason code.
+        kinds: Field name -> what was seen -> how often, over stored records (image modes, classes).
+        converted: ``"field: policy"`` -> how often.
+        warnings: ``"field: code"`` -> how often.
+    """
+
+    stored: int = 0
+    rejected: Counter[str] = field(default_factory=Counter)
+    kinds: dict[str, Counter[str]] = field(default_factory=dict)
+    converted: Counter[str] = field(default_factory=Counter)
+    warnings: Counter[str] = field(default_factory=Counter)
+
+    def count(self, contract: Contract, record: CheckedRecord) -> None:
+        """Count one stored record."""
+        self.stored += 1
+        for name, checked in zip(contract.fields, record.values, strict=True):
+            if checked.seen:
+                self.kinds.setdefault(name, Counter())[checked.seen] += 1
+            self.converted.update(f"{name}: {policy}" for policy in checked.converted)
+            self.warnings.update(f"{name}: {code}" for code in checked.warnings)
+
+    def reject(self, rejection: Rejection) -> None:
+        """Count one rejected record."""
+        self.rejected[rejection.reason.value] += 1
+
+    def add(self, other: "Tally") -> None:
+        """Add the counts of another tally to this one."""
+        self.stored += other.stored
+        self.rejected += other.rejected
+        self.converted += other.converted
+        self.warnings += other.warnings
+        for name, counts in other.kinds.items():
+            self.kinds.setdefault(name, Counter()).update(counts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the counts as JSON objects, the most frequent first."""
+        return {
+            "stored": self.stored,
+            "rejected": sum(self.rejected.values()),
+            "rejected_by_reason": dict(self.rejected.most_common()),
+            "kinds": {name: dict(counts.most_common()) for name, counts in self.kinds.items()},
+            "converted": dict(self.converted.most_common()),
+            "warnings": dict(self.warnings.most_common()),
+        }

@@ -1,0 +1,89 @@
+"""How samples become a batch: a plain dict of tensors and lists, which torch pins and moves like any other.
+
+In a DataLoader worker the tensors are stacked straight into shared memory, as torch's own collation does.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch.utils.data import default_collate
+
+from shardkit.errors import TransformError
+
+Sample = dict[str, Any]
+"""One sample: ``"id"`` (str) and a value for each field."""
+Batch = dict[str, Any]
+"""One batch: ``"id"`` (list of str) and, for each field, a tensor with the samples on axis 0, or a list."""
+
+_DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64}
+
+
+def collate(samples: Sequence[Mapping[str, Any] | None]) -> Batch:
+    """Return the batch of some samples; use it as ``collate_fn`` of a DataLoader.
+
+    For each key of the samples:
+
+    - tensors of one shape and dtype are stacked: ``[C,H,W]`` to ``[B,C,H,W]``. Samples that are
+      channels-last in memory (decoded images are) give a batch that is channels-last in memory, at the cost
+      of one plain copy;
+    - tensors of different shapes or dtypes stay a list of tensors;
+    - ints become ``int64[B]``, bools ``bool[B]``, floats ``float64[B]``, numpy scalars a tensor of their
+      dtype;
+    - all else (ids, text, bytes, JSON objects) stays a list, and so do values of mixed types.
+
+    None, which stands for a filtered sample, is left out; if none is left the batch is ``{"id": []}``.
+
+    Args:
+        samples: Samples as a dataset delivers them, all with the same keys.
+
+    Raises:
+        TransformError: Two samples differ in their keys.
+    """
+    kept = [sample for sample in samples if sample is not None]
+    if not kept:
+        return {"id": []}
+    first = kept[0]
+    for sample in kept:
+        if sample.keys() != first.keys():
+            raise TransformError(
+                f"samples {first.get('id')!r} and {sample.get('id')!r} of one batch have different fields: "
+                f"{sorted(first)} and {sorted(sample)}; a transform must give every sample the same fields"
+            )
+    return {key: _join([sample[key] for sample in kept]) for key in first}
+
+
+def _join(values: list[Any]) -> Any:  # Any: one value of each sample, a tensor or a list of them
+    kind = type(values[0])
+    if any(type(value) is not kind for value in values):
+        return values
+    if issubclass(kind, torch.Tensor):
+        return _stack(values)
+    if kind in _DTYPES:
+        return _numbers(values, _DTYPES[kind])
+    if issubclass(kind, np.bool_ | np.number):
+        return torch.from_numpy(np.array(values, dtype=values[0].dtype))
+    return values
+
+
+def _numbers(values: list[Any], dtype: torch.dtype) -> torch.Tensor | list[Any]:
+    try:
+        return torch.tensor(values, dtype=dtype)
+    except RuntimeError:  # an integer of a JSON value that int64 does not hold
+        return values
+
+
+def _stack(tensors: list[torch.Tensor]) -> torch.Tensor | list[torch.Tensor]:
+    first = tensors[0]
+    if any(tensor.shape != first.shape or tensor.dtype != first.dtype for tensor in tensors):
+        return tensors
+    if all(map(is_channels_last, tensors)):
+        stacked = default_collate([tensor.permute(1, 2, 0) for tensor in tensors])
+        return cast(torch.Tensor, stacked).permute(0, 3, 1, 2)
+    return cast(torch.Tensor, default_collate(tensors))
+
+
+def is_channels_last(tensor: torch.Tensor) -> bool:
+    """Whether `tensor` is ``[C,H,W]`` by shape and ``[H,W,C]``, without gaps, in memory."""
+    return tensor.dim() == 3 and not tensor.is_contiguous() and tensor.permute(1, 2, 0).is_contiguous()

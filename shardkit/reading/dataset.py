@@ -1,0 +1,245 @@
+"""The map-style data set: a sample for a row or an id, with or without decoding."""
+
+import operator
+from collections.abc import Sequence
+from os import PathLike
+from typing import Any, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.utils.data import Dataset
+
+from shardkit.contract import Contract
+from shardkit.reading.collate import Sample
+from shardkit.reading.decode import SampleReader
+from shardkit.reading.filtered import FilteredRows
+from shardkit.reading.guard import Transform, TransformGuard
+from shardkit.store import IdSequence, Store
+from shardkit.store.ids import require_same
+
+
+class ShardDataset(Dataset[Sample | None]):
+    """A data set for a torch DataLoader, or to look into.
+
+    A sample is a dict: ``"id"`` (str) and a value for each field: an image as a ``uint8[C,H,W]`` tensor
+    (channels last in memory, as decoded: use ``reshape`` where ``view`` refuses), an array as a tensor of
+    its dtype, a label as an int, a scalar as a numpy scalar, text as str, bytes as bytes, JSON as what it
+    stands for. Tensors are the caller's own.
+
+    Works in workers under fork, spawn and forkserver: it pickles to a few kilobytes and opens the files
+    when first used in a process. Threads may share it.
+
+    Example:
+        >>> data = ShardDataset("out/")
+        >>> loader = DataLoader(data, 64, shuffle=True, num_workers=2, collate_fn=collate)
+
+    Args:
+        path: The folder that ingestion made.
+        transform: Takes a sample and returns the one to deliver. It must keep the id, every field, and the
+            shape and dtype of every tensor, or an error names the sample.
+        fields: Names of the fields to read; the others are not touched. By default all.
+        verify_checksums: None checks encoded fields as they are decoded, which costs nothing beside it, but
+            no fixed-size values; True checks all, also in `read`; False none.
+        may_reshape: Whether the transform may change shapes and dtypes (a crop, a resize, a conversion to
+            float) or drop fields. All shapes are compared with those of the untransformed sample.
+        may_filter: Whether the transform may return None to leave a sample out. `filtered` then names those
+            left out so far, in this process and in the workers of its loaders.
+
+    Raises:
+        DatasetNotFoundError: There is no manifest in `path`.
+        FormatError: What is there is not a sound data set of a version that this one reads.
+        ValueError: `fields` names one that the contract has not.
+    """
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        transform: Transform | None = None,
+        fields: Sequence[str] | None = None,
+        verify_checksums: bool | None = None,
+        may_reshape: bool = False,
+        may_filter: bool = False,
+    ) -> None:
+        store = Store(path)
+        self._path = store.path
+        self._identity = (store.manifest.dataset_id, store.manifest.generation)
+        self._count = len(store)
+        self._names = _choose(fields, list(store.contract.fields))
+        self._verify_checksums = verify_checksums
+        self._guard = (
+            None
+            if transform is None
+            else TransformGuard(transform, may_reshape=may_reshape, may_filter=may_filter)
+        )
+        self._filtered = FilteredRows(self._count) if may_filter else None
+        self._opened: tuple[Store, SampleReader] | None = None
+        self._open(store)
+
+    def __len__(self) -> int:
+        """Number of records."""
+        return self._count
+
+    def __getitem__(self, index: SupportsIndex) -> Sample | None:
+        """Return the sample in row `index`, from the end if negative; None if the transform filtered it.
+
+        Args:
+            index: An int, a numpy integer or an integer tensor of one element.
+
+        Raises:
+            IndexError: There is no such row.
+            TypeError: `index` is no integer; a bool is none.
+            CorruptShardError: What is stored is damaged; names shard, row, id and field.
+            TransformError: The transform raised, or did what it has no leave for.
+        """
+        row = self._row(index)
+        return self._transformed(row, self._reader.sample(row))
+
+    def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Sample]:
+        """Return the samples of a whole batch, as torch's fetcher asks for it, without those filtered.
+
+        Raises:
+            IndexError, TypeError, CorruptShardError, TransformError: As for ``self[index]``.
+        """
+        return [sample for sample in self.read_batch(indices) if sample is not None]
+
+    def read_batch(self, indices: Sequence[SupportsIndex]) -> list[Sample | None]:
+        """Return one item for each of `indices`: the sample, or None if the transform filtered it.
+
+        Raises:
+            IndexError, TypeError, CorruptShardError, TransformError: As for ``self[index]``.
+        """
+        rows = [self._row(index) for index in indices]
+        samples = self._reader.samples(rows)
+        return [self._transformed(row, sample) for row, sample in zip(rows, samples, strict=True)]
+
+    def get(self, record_id: str) -> Sample | None:
+        """Return the sample with an id; None if the transform filtered it.
+
+        Raises:
+            RecordNotFoundError: No record has this id.
+            CorruptShardError, TransformError: As for ``self[index]``.
+        """
+        return self[self._store.row_of(record_id)]
+
+    def read(self, index: SupportsIndex) -> dict[str, Any]:
+        """Return the stored record in row `index`, nothing decoded or transformed.
+
+        Returns:
+            ``"id"`` (str); a label as int, a scalar as numpy scalar; any other field as its bytes, as stored.
+
+        Raises:
+            IndexError, TypeError: As for ``self[index]``.
+            CorruptShardError: What is stored is inconsistent, or with ``verify_checksums=True`` differs
+                from its checksum.
+        """
+        return self._reader.record(self._row(index))
+
+    @property
+    def contract(self) -> Contract:
+        """What every record fits."""
+        return self._store.contract
+
+    @property
+    def ids(self) -> IdSequence:
+        """Every id, in row order: a sequence of str that makes them when asked for."""
+        return self._store.ids
+
+    @property
+    def labels(self) -> npt.NDArray[np.int64]:
+        """The class number of every row, ``int64[len(self)]``: a read-only memory map of the one label field.
+
+        Raises:
+            LookupError: The contract has no label field, or several; use `column` with a name then.
+        """
+        names = [name for name, field in self.contract.fields.items() if field.kind == "label"]
+        if len(names) != 1:
+            found = (
+                f"label fields {', '.join(names)}: choose one with column(name)"
+                if names
+                else "no label field"
+            )
+            raise LookupError(f"{self._path}: the contract has {found}")
+        return self._store.column(names[0])
+
+    def column(self, name: str) -> npt.NDArray[Any]:
+        """Return the values of a label or scalar field in all rows: a read-only map, ``dtype[len(self)]``.
+
+        Raises:
+            LookupError: There is no such field, or it is of another kind.
+        """
+        return self._store.column(name)
+
+    @property
+    def dataset_id(self) -> str:
+        """What names this content: 32 hexadecimal digits."""
+        return self._identity[0]
+
+    @property
+    def generation(self) -> int:
+        """The counter of commits to this folder."""
+        return self._identity[1]
+
+    @property
+    def filtered(self) -> list[str]:
+        """Ids of the samples that the transform has left out since the data set was opened, in row order.
+
+        Those left out in DataLoader workers are among them, as soon as the worker has come to them. Empty
+        unless the data set was opened with ``may_filter=True``.
+        """
+        if self._filtered is None:
+            return []
+        return [self._store.id_of(row) for row in self._filtered.rows().tolist()]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what is open: another process opens it when it first reads."""
+        return self.__dict__ | {"_opened": None}
+
+    @property
+    def _store(self) -> Store:
+        return self._open()[0]
+
+    @property
+    def _reader(self) -> SampleReader:
+        return (self._opened or self._open())[1]
+
+    def _open(self, store: Store | None = None) -> tuple[Store, SampleReader]:
+        if self._opened is None:
+            if store is None:
+                store = Store(self._path)
+                require_same(str(self._path), store.manifest, *self._identity)
+            self._opened = store, SampleReader(store, self._names, self._verify_checksums)
+        return self._opened
+
+    def _row(self, index: SupportsIndex) -> int:
+        if type(index) is int and 0 <= index < self._count:
+            return index
+        if isinstance(index, bool | np.bool_) or (torch.is_tensor(index) and index.dtype == torch.bool):
+            raise TypeError("the index of a data set is an integer, not a bool")
+        try:
+            row = operator.index(index)
+        except TypeError:
+            raise TypeError(f"the index of a data set is an integer, not {type(index).__name__}") from None
+        if not -self._count <= row < self._count:
+            raise IndexError(f"{self._path}: index {row} is out of range: there are {self._count} records")
+        return row % self._count
+
+    def _transformed(self, row: int, sample: Sample) -> Sample | None:
+        if self._guard is None:
+            return sample
+        result = self._guard(sample, lambda: self._reader.where(row))
+        if result is None and self._filtered is not None:
+            self._filtered.mark(row)
+        return result
+
+
+def _choose(fields: Sequence[str] | None, known: list[str]) -> list[str]:
+    """Return the fields to read, in contract order."""
+    if fields is None:
+        return known
+    if isinstance(fields, str):
+        raise TypeError(f"fields must be a sequence of names, such as [{fields!r}], not a str")
+    unknown = [name for name in fields if name not in known]
+    if unknown:
+        raise ValueError(f"the data set has no field {unknown[0]!r}; its fields are {', '.join(known)}")
+    return [name for name in known if name in fields]

@@ -1,0 +1,181 @@
+"""Moving batches to the device while the model computes: pinned memory, a side stream, and the right waits.
+
+The copy of the next batches runs on a stream of its own, beside the kernels of the current one. Two rules
+of CUDA streams make that safe (https://docs.pytorch.org/docs/stable/notes/cuda.html): the consumer's stream
+waits for the copy before it touches the batch, and each tensor is recorded on the consumer's stream, so
+that its memory is not given to a later copy while kernels still read it.
+"""
+
+import copy
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+
+class BatchSource(Protocol):
+    """What is prefetched from: anything that is iterable again and again, such as a DataLoader."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """Start an epoch."""
+
+
+class DevicePrefetcher:
+    """The batches of a loader, on a device, copied ahead of their use.
+
+    For a CUDA device every tensor of a batch is pinned in this process and copied on a side stream, ahead
+    of its use; the batch is ready for the current stream when it is handed out. For the CPU the loader's own
+    batches come through untouched; for other devices they are copied when asked for.
+
+    A batch may be a tensor, any nesting of mappings, lists, tuples and named tuples, or hold objects with
+    methods ``pin_memory()``, ``to(device, non_blocking=True)`` and ``record_stream(stream)``; what has none
+    of these (ids, text) stays as it is. Each iteration starts the loader anew; leaving one early drops the
+    loader's iterator, which ends its workers. An error of the loader is raised in place of the batch that
+    failed, after the ones before it.
+
+    Example:
+        >>> for batch in DevicePrefetcher(loader, "cuda"):
+        ...     loss = model(batch["image"].float().div(255))
+
+    Args:
+        loader: An iterable of batches that can be iterated again.
+        device: Where the batches go.
+        depth: Batches on the device at once, the one in use included, at least 1 (which copies none ahead).
+            Each takes device memory.
+
+    Raises:
+        ValueError: `depth` is less than 1.
+    """
+
+    def __init__(self, loader: Iterable[Any], device: str | torch.device, depth: int = 2) -> None:
+        if depth < 1:
+            raise ValueError(f"depth must be 1 or more, not {depth}")
+        self.loader = loader
+        self.device = torch.device(device)
+        self.depth = depth
+
+    def __len__(self) -> int:
+        """Number of batches of the loader.
+
+        Raises:
+            TypeError: The loader has no length.
+        """
+        return len(self.loader)  # type: ignore[arg-type]  # a loader without a length raises the TypeError
+
+    def set_epoch(self, epoch: int) -> None:
+        """Tell the loader, its data set and its sampler, whichever take one, the epoch of the next iteration.
+
+        Raises:
+            TypeError: None of them takes one.
+        """
+        data, sampler = getattr(self.loader, "dataset", None), getattr(self.loader, "sampler", None)
+        takers = [taker for taker in (self.loader, data, sampler) if hasattr(taker, "set_epoch")]
+        if not takers:
+            raise TypeError(f"{type(self.loader).__name__} takes no epoch, nor does its data set or sampler")
+        for taker in takers:
+            taker.set_epoch(epoch)  # type: ignore[union-attr]  # hasattr has said so
+
+    def __iter__(self) -> Iterator[Any]:  # Any: the loader decides what a batch is
+        if self.device.type == "cpu":
+            return iter(self.loader)
+        if self.device.type == "cuda":
+            return self._ahead(SideStream(self.device))
+        return (_copy(batch, self.device) for batch in self.loader)
+
+    def _ahead(self, stream: "SideStream") -> Iterator[Any]:
+        copies: deque[Copy] = deque()
+        failure: Exception | None = None
+        batches = iter(self.loader)
+        ended = False
+        while True:
+            while not ended and len(copies) < self.depth:
+                try:
+                    copies.append(stream.start(next(batches)))
+                except StopIteration:
+                    ended = True
+                except Exception as error:  # whatever the loader raises is raised again, in its turn
+                    ended, failure = True, error
+            if not copies:
+                break
+            yield stream.finish(copies.popleft())
+        if failure is not None:
+            try:
+                raise failure
+            finally:
+                # The error's traceback refers to this frame: without this the cycle keeps the loader's
+                # workers.
+                del failure, batches
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A batch on its way: complete once `done` has happened on the side stream."""
+
+    batch: Any  # Any: the loader decides what a batch is
+    done: Any  # Any: torch.cuda.Event is untyped
+
+
+class SideStream:
+    """Copies batches to one CUDA device on a stream of its own.
+
+    Args:
+        device: A CUDA device.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # by torch
+
+    def start(self, batch: Any) -> Copy:
+        """Pin `batch` and begin its copy."""
+        pinned = _replace(batch, "pin_memory", lambda item: item.pin_memory())
+        with torch.cuda.stream(self._stream):
+            moved = _copy(pinned, self._device)
+            done = self._stream.record_event()
+        return Copy(moved, done)
+
+    def finish(self, begun: Copy) -> Any:
+        """Return the batch of `begun`, ready for use on the current stream (which waits, not this thread)."""
+        current = torch.cuda.current_stream(self._device)
+        current.wait_event(begun.done)
+        _record(begun.batch, current)
+        return begun.batch
+
+
+def _copy(batch: Any, device: torch.device) -> Any:
+    return _replace(batch, "to", lambda item: item.to(device, non_blocking=True))
+
+
+def _replace(value: Any, method: str, change: Callable[[Any], Any]) -> Any:
+    """Return `value` with `change` applied to everything in it that has `method`; containers are rebuilt."""
+    if hasattr(value, method):
+        return change(value)
+    if isinstance(value, Mapping):
+        items = {key: _replace(item, method, change) for key, item in value.items()}
+        if not isinstance(value, dict):
+            return items
+        clone = copy.copy(value)
+        clone.update(items)
+        return clone
+    if isinstance(value, tuple | list):
+        parts = [_replace(item, method, change) for item in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+    return value
+
+
+def _record(value: Any, stream: Any) -> None:
+    """Tell the memory allocator that `stream` uses everything in `value`."""
+    if hasattr(value, "record_stream"):
+        value.record_stream(stream)
+    elif isinstance(value, Mapping):
+        _record(list(value.values()), stream)
+    elif isinstance(value, tuple | list):
+        for item in value:
+            _record(item, stream)
+    elif hasattr(value, "to"):
+        raise TypeError(
+            f"{type(value).__name__} has to() but no record_stream(stream): without it, its device memory may be "
+            f"given to the next batch while kernels still read it; add one that passes the call on to its tensors"
+        )

@@ -1,0 +1,44 @@
+"""Which rows a transform left out, known in every process: the parent asks, workers answer."""
+
+from multiprocessing.context import get_spawning_popen
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+
+class FilteredRows:
+    """One mark a row, one byte each, in memory that DataLoader workers share with their parent.
+
+    Workers started by fork inherit the memory; to those started by spawn or forkserver it is handed over as
+    they start. A pickle made for any other purpose carries no marks and stays small. Marks only ever go
+    from 0 to 1, so processes need no lock.
+
+    Args:
+        count: Rows of the data set.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._marks = torch.zeros(count, dtype=torch.uint8).share_memory_()  # type: ignore[no-untyped-call]  # by torch
+
+    def mark(self, row: int) -> None:
+        """Note that a transform left out the sample in `row`."""
+        self._marks[row] = 1
+
+    def rows(self) -> npt.NDArray[np.int64]:
+        """Return the marked rows, ascending: ``int64[k]``."""
+        return np.flatnonzero(self._marks.numpy()).astype(np.int64)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if get_spawning_popen() is None:
+            return (FilteredRows, (self._count,))
+        return (_share, (self._count, self._marks))
+
+
+def _share(count: int, marks: torch.Tensor) -> FilteredRows:
+    filtered = FilteredRows.__new__(FilteredRows)
+    filtered._count = count
+    filtered._marks = marks
+    return filtered

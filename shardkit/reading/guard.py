@@ -1,0 +1,92 @@
+"""What a transform may do to a sample: by default, change values only.
+
+A transform that changes a shape breaks batches far from where it stands, and one that drops samples makes
+an epoch silently shorter; both are errors unless the data set was opened with leave to do so.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from shardkit.errors import TransformError
+from shardkit.reading.collate import Sample
+
+Transform = Callable[[Sample], Sample | None]
+
+
+class TransformGuard:
+    """Applies a transform and holds its result against the sample that went in.
+
+    Args:
+        transform: Takes a sample, which it may change in place, and returns the sample to deliver, or None.
+        may_reshape: Whether fields may change shape or dtype, or be dropped.
+        may_filter: Whether it may return None.
+    """
+
+    def __init__(self, transform: Transform, *, may_reshape: bool, may_filter: bool) -> None:
+        self._transform = transform
+        self._may_reshape = may_reshape
+        self._may_filter = may_filter
+
+    def __call__(self, sample: Sample, where: Callable[[], str]) -> Sample | None:
+        """Return the transformed sample, or None if it was filtered.
+
+        Args:
+            sample: As decoded.
+            where: Gives the words that name the sample in a message.
+
+        Raises:
+            TransformError: The transform raised, or did what it has no leave for; names shard, row and id.
+        """
+        record_id = sample["id"]
+        before = {} if self._may_reshape else {name: _form(value) for name, value in sample.items()}
+        try:
+            result = self._transform(sample)
+        except Exception as error:  # the user's code may raise anything
+            raise TransformError(
+                f"{where()}: the transform raised {type(error).__name__}: {error}"
+            ) from error
+        if result is None:
+            if not self._may_filter:
+                shapes = ", ".join(f"{name} {form}" for name, form in before.items() if form) or "the sample"
+                raise TransformError(
+                    f"{where()}: the transform returned None for {shapes}; open the data set with "
+                    f"may_filter=True if it may leave samples out"
+                )
+            return None
+        if not isinstance(result, dict):
+            raise TransformError(
+                f"{where()}: the transform returned {_form_of(result)}, not a sample (a dict)"
+            )
+        if result.get("id") != record_id:
+            raise TransformError(
+                f"{where()}: the transform changed the id to {result.get('id')!r}; it must stay"
+            )
+        _compare(before, result, where)
+        return result
+
+
+def _compare(before: Mapping[str, str], result: Sample, where: Callable[[], str]) -> None:
+    for name, form in before.items():
+        if name not in result:
+            raise TransformError(
+                f"{where()}: the transform dropped the field {name!r}; read fewer with fields=..., or open the "
+                f"data set with may_reshape=True"
+            )
+        if form and _form(result[name]) != form:
+            raise TransformError(
+                f"{where()}: the transform changed {name!r} from {form} to {_form_of(result[name])}; open the "
+                f"data set with may_reshape=True if it may"
+            )
+
+
+def _form(value: Any) -> str:
+    """Return dtype and shape of a tensor, such as ``uint8[3,16,16]``; nothing for other values."""
+    if not isinstance(value, torch.Tensor):
+        return ""
+    return f"{str(value.dtype).removeprefix('torch.')}[{','.join(map(str, value.shape))}]"
+
+
+def _form_of(value: Any) -> str:
+    return _form(value) or f"a value of type {type(value).__name__}"

@@ -1,0 +1,52 @@
+"""Makes a manifest the committed state of a data set, and clears away what it no longer refers to.
+
+Implements docs/format.md, "Publishing".
+"""
+
+import re
+from pathlib import Path
+
+from shardkit.store.backends import BACKENDS
+from shardkit.store.files import make_folder, remove, write_atomically
+from shardkit.store.index_files import index_folder
+from shardkit.store.manifest import MANIFEST_NAME, Manifest
+
+_OURS = {
+    "shards": re.compile(r"[0-9]{5,}(\.lmdb)?(\.partial)?"),
+    "index": re.compile(r"[0-9]{5,}(\.partial)?"),
+}
+"""Names that only the store makes. Nothing else is ever deleted."""
+
+
+def commit(root: Path, manifest: Manifest) -> None:
+    """Write ``manifest.json`` so that it is either the old one or, durably, the new one.
+
+    Shards and index must be finished: they were fsynced by their writers.
+
+    Raises:
+        OutputError: The system refused; the old state then still stands.
+    """
+    make_folder(root)
+    write_atomically(root / MANIFEST_NAME, manifest.to_bytes())
+
+
+def remove_unreferenced(root: Path, manifest: Manifest | None) -> None:
+    """Remove shards and indexes that the committed `manifest` does not refer to; None stands for no manifest.
+
+    A reader of an older generation that has them open keeps what it has mapped, and may fail to open more.
+
+    Raises:
+        OutputError: The system refused.
+    """
+    kept = set() if manifest is None else _referenced(manifest)
+    for folder, ours in _OURS.items():
+        if not (root / folder).is_dir():
+            continue
+        for path in sorted((root / folder).iterdir()):
+            if ours.fullmatch(path.name) and f"{folder}/{path.name}" not in kept:
+                remove(path)
+
+
+def _referenced(manifest: Manifest) -> set[str]:
+    shards = {BACKENDS[shard.backend].shard_path(shard.number) for shard in manifest.shards}
+    return shards | {index_folder(manifest.index.generation)}

@@ -1,0 +1,251 @@
+"""The id index: which id stands in which row, from memory-mapped files, without a Python list of strings.
+
+Implements docs/format.md, "Index". Ten million ids cost this process next to no memory of its own.
+"""
+
+import os
+import weakref
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from shardkit.errors import CorruptShardError, FormatError, RecordNotFoundError
+from shardkit.store.backend import columns_of
+from shardkit.store.checksum import id_hash
+from shardkit.store.files import DataFolder
+from shardkit.store.index_files import (
+    HASHES,
+    IDS,
+    OFFSETS,
+    REJECTED,
+    ROWS,
+    column_path,
+    index_folder,
+    indexed_columns,
+)
+from shardkit.store.manifest import FileEntry, Manifest
+from shardkit.store.manifest_parser import load_manifest
+from shardkit.store.npy import OFFSET, check_npy, check_offsets, map_integers, map_npy
+
+
+class IdIndex:
+    """Ids and single-valued columns of all rows. Safe among threads and after a fork; opens no file twice.
+
+    Attributes:
+        key: Path, data set id and generation: what it takes to open the same index elsewhere.
+    """
+
+    def __init__(self, folder: DataFolder, manifest: Manifest) -> None:
+        """Check and map the files of the index.
+
+        Raises:
+            CorruptShardError: A file is missing, of the wrong size, or its header or ends are off.
+        """
+        self.key = (str(folder.path), manifest.dataset_id, manifest.generation)
+        self._folder = folder
+        self._shown = folder.path / index_folder(manifest.index.generation)
+        self._manifest = manifest
+        self._count = manifest.count
+        self._files = {file.path: file for file in manifest.index.files}
+        self.check()
+        self._data = folder.map(*self._place(IDS))
+        self._offsets = map_integers(folder, *self._place(OFFSETS), self._count + 1)
+        self._hashes = map_integers(folder, *self._place(HASHES), self._count)
+        self._rows = map_integers(folder, *self._place(ROWS), self._count)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def id_of(self, row: int) -> str:
+        """Return the id in `row`, which must be in ``[0, len(self))``.
+
+        Raises:
+            CorruptShardError: The index is inconsistent.
+        """
+        try:
+            return str(self.encoded_id(row), "utf-8")
+        except UnicodeDecodeError as error:
+            raise self._corrupt(f"the id of row {row} is not UTF-8") from error
+
+    def encoded_id(self, row: int) -> memoryview:
+        """Return the UTF-8 bytes of the id in `row`.
+
+        Raises:
+            CorruptShardError: The index is inconsistent.
+        """
+        begin, end = self._offsets[row], self._offsets[row + 1]
+        if not begin <= end <= len(self._data):
+            raise self._corrupt(f"{OFFSETS} says [{begin}, {end}) of {len(self._data)} bytes for row {row}")
+        return self._data[begin:end]
+
+    def row_of(self, record_id: str) -> int:
+        """Return the row of an id, in O(log n).
+
+        Raises:
+            RecordNotFoundError: No record has this id.
+            CorruptShardError: The index is inconsistent.
+        """
+        try:
+            encoded = record_id.encode()
+        except UnicodeEncodeError:  # a lone surrogate: no stored id has one
+            raise self._not_found(record_id) from None
+        wanted = id_hash(encoded)
+        position = bisect_left(self._hashes, wanted)
+        while position < self._count and self._hashes[position] == wanted:
+            row = self._rows[position]
+            if row >= self._count:
+                raise self._corrupt(f"{ROWS} names row {row} of {self._count}")
+            if self.encoded_id(row) == encoded:
+                return int(row)
+            position += 1
+        raise self._not_found(record_id)
+
+    def column(self, name: str) -> npt.NDArray[Any]:
+        """Return one value a row of a single-valued field, as a read-only view of the mapped file.
+
+        Raises:
+            LookupError: The contract has no such field, or it is not a single fixed-size value.
+            CorruptShardError: The file changed its size.
+        """
+        columns = columns_of(self._manifest.contract)
+        indexed = {columns[number].name: columns[number].layout.dtype for number in indexed_columns(columns)}
+        dtype = indexed.get(name)
+        if dtype is None:
+            raise LookupError(
+                f"field {name!r} is not kept over all rows; these are: {', '.join(indexed) or 'none'}"
+            )
+        file = self._files[column_path(self._manifest.index.generation, name)]
+        return map_npy(self._folder, file.path, file.bytes, dtype, (self._count,))
+
+    def check(self) -> None:
+        """Hold the files against the manifest.
+
+        Raises:
+            CorruptShardError: A file is missing, of the wrong size, or its header or ends are off.
+        """
+        folder, count = self._folder, self._count
+        data_path, data_bytes = self._place(IDS)
+        os.close(folder.open(data_path, data_bytes))
+        os.close(folder.open(*self._place(REJECTED)))
+        check_offsets(folder, *self._place(OFFSETS), count, data_bytes)
+        check_npy(folder, *self._place(HASHES), OFFSET, (count,))
+        check_npy(folder, *self._place(ROWS), OFFSET, (count,))
+        columns = columns_of(self._manifest.contract)
+        for number in indexed_columns(columns):
+            file = self._files[column_path(self._manifest.index.generation, columns[number].name)]
+            dtype = columns[number].layout.dtype
+            if dtype is not None:
+                check_npy(folder, file.path, file.bytes, dtype, (count,))
+
+    def _place(self, name: str) -> tuple[str, int]:
+        file: FileEntry = self._files[f"{index_folder(self._manifest.index.generation)}/{name}"]
+        return file.path, file.bytes
+
+    def _not_found(self, record_id: str) -> RecordNotFoundError:
+        return RecordNotFoundError(
+            f"{self._folder.path}: no record has the id {record_id!r}", record_id=record_id
+        )
+
+    def _corrupt(self, problem: str) -> CorruptShardError:
+        return CorruptShardError(f"{self._shown}: {problem}; it was altered: restore it, or ingest again")
+
+
+_open_indexes: "weakref.WeakValueDictionary[tuple[str, str, int], IdIndex]" = weakref.WeakValueDictionary()
+
+
+def share_index(folder: DataFolder, manifest: Manifest) -> IdIndex:
+    """Return the index of a data set, the one that this process has open already if there is one.
+
+    Raises:
+        CorruptShardError: A file of the index is not what the manifest says.
+    """
+    key = (str(folder.path), manifest.dataset_id, manifest.generation)
+    index = _open_indexes.get(key)
+    if index is None:
+        index = IdIndex(folder, manifest)
+        _open_indexes[key] = index
+    else:
+        index.check()  # a file may have been cut since; reading a map beyond it would end the process
+    return index
+
+
+class IdSequence(Sequence[str]):
+    """Ids of some rows, made when asked for. Compares equal to a list of the same strings; pickles small.
+
+    Example:
+        >>> store.ids[-1], "cats/1.jpg" in store.ids, list(store.ids[:2])
+        ('dogs/9.jpg', True, ['cats/1.jpg', 'cats/2.jpg'])
+    """
+
+    def __init__(self, index: IdIndex, rows: range | npt.NDArray[np.int64]) -> None:
+        """Stand for the ids of `rows`, each in ``[0, len(index))``."""
+        self._index = index
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, position: int) -> str: ...
+
+    @overload
+    def __getitem__(self, position: slice) -> "IdSequence": ...
+
+    def __getitem__(self, position: int | slice) -> "str | IdSequence":
+        if isinstance(position, slice):
+            return IdSequence(self._index, self._rows[position])
+        return self._index.id_of(int(self._rows[position]))
+
+    def __iter__(self) -> Iterator[str]:
+        return map(self._index.id_of, self._rows if isinstance(self._rows, range) else self._rows.tolist())
+
+    def __contains__(self, record_id: object) -> bool:
+        if not isinstance(record_id, str):
+            return False
+        try:
+            return self._index.row_of(record_id) in self._rows
+        except RecordNotFoundError:
+            return False
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, IdSequence) and other._index.key == self._index.key:
+            return len(self) == len(other) and bool(np.array_equal(self._rows, other._rows))
+        if isinstance(other, Sequence) and not isinstance(other, str):
+            return len(self) == len(other) and all(
+                mine == theirs for mine, theirs in zip(self, other, strict=True)
+            )
+        return NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # as a list: it compares by content
+
+    def __repr__(self) -> str:
+        shown = ", ".join(repr(record_id) for record_id in self[:3])
+        return f"<{len(self)} ids: {shown}{', …' if len(self) > 3 else ''}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_reopen, (*self._index.key, self._rows))
+
+
+def _reopen(path: str, dataset_id: str, generation: int, rows: range | npt.NDArray[np.int64]) -> IdSequence:
+    index = _open_indexes.get((path, dataset_id, generation))
+    if index is None:
+        manifest = load_manifest(path)
+        require_same(path, manifest, dataset_id, generation)
+        index = share_index(DataFolder(path), manifest)
+    return IdSequence(index, rows)
+
+
+def require_same(path: str, manifest: Manifest, dataset_id: str, generation: int) -> None:
+    """Make sure that a data set is the one that was open elsewhere.
+
+    Raises:
+        FormatError: It was replaced since.
+    """
+    if (manifest.dataset_id, manifest.generation) != (dataset_id, generation):
+        raise FormatError(
+            f"{path}: was replaced while in use: it is data set {manifest.dataset_id}, generation "
+            f"{manifest.generation}, and was {dataset_id}, generation {generation}; open it anew"
+        )

@@ -1,0 +1,182 @@
+"""The manifest: what a data set consists of, as frozen values (docs/format.md, "Manifest").
+
+Reading one from untrusted bytes is in manifest_parser.py; making one the committed state is in commit.py.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import xxhash
+
+from shardkit.contract import Contract
+
+FORMAT_NAME = "shardkit"
+FORMAT_MAJOR = 1
+FORMAT_MINOR = 0
+MANIFEST_NAME = "manifest.json"
+
+_WRITERS = ("shardkit", "numpy", "lmdb", "msgpack", "pillow")
+"""Packages that have a say in the bytes written."""
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """One file of the data set.
+
+    Attributes:
+        path: Relative to the data set, with forward slashes.
+        bytes: Its exact size.
+        digest: XXH3-128 of its content, 32 hexadecimal digits.
+    """
+
+    path: str
+    bytes: int
+    digest: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON object."""
+        return {"path": self.path, "bytes": self.bytes, "xxh3_128": self.digest}
+
+
+@dataclass(frozen=True)
+class ShardEntry:
+    """One shard. The rows of a data set are the rows of its shards, one shard after the other.
+
+    Attributes:
+        number: Unique over all generations; gives the shard its path.
+        backend: A key of `BACKENDS`.
+        count: Rows, at least 1.
+        files: Every file of the shard, in the order the backend names them.
+    """
+
+    number: int
+    backend: str
+    count: int
+    files: tuple[FileEntry, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Size of all files together."""
+        return sum(file.bytes for file in self.files)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON object."""
+        return {
+            "number": self.number,
+            "backend": self.backend,
+            "count": self.count,
+            "files": [file.to_dict() for file in self.files],
+        }
+
+
+@dataclass(frozen=True)
+class IndexEntry:
+    """The index of one generation.
+
+    Attributes:
+        generation: Which generation wrote it; gives the index its path.
+        rejected: Lines of ``rejected.jsonl``: records that the contract refused.
+        files: Every file of the index.
+    """
+
+    generation: int
+    rejected: int
+    files: tuple[FileEntry, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON object."""
+        return {
+            "generation": self.generation,
+            "rejected": self.rejected,
+            "files": [file.to_dict() for file in self.files],
+        }
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a committed data set is.
+
+    Attributes:
+        dataset_id: 32 hexadecimal digits that follow from contract and stored bytes alone.
+        generation: Counts commits to this folder, from 1.
+        contract: What every record fits.
+        shards: In row order.
+        index: The id index and the columns kept over all rows.
+        source: What it was ingested from; JSON-ready, free in form.
+        written_by: Versions of what wrote it, by name.
+        minor: Minor version of the format it was written in.
+    """
+
+    dataset_id: str
+    generation: int
+    contract: Contract
+    shards: tuple[ShardEntry, ...]
+    index: IndexEntry
+    source: Mapping[str, Any] = field(default_factory=dict)
+    written_by: Mapping[str, str] = field(default_factory=dict)
+    minor: int = FORMAT_MINOR
+
+    @property
+    def count(self) -> int:
+        """Rows of all shards together."""
+        return sum(shard.count for shard in self.shards)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON object of manifest.json."""
+        return {
+            "format": FORMAT_NAME,
+            "version": f"{FORMAT_MAJOR}.{self.minor}",
+            "dataset_id": self.dataset_id,
+            "generation": self.generation,
+            "count": self.count,
+            "contract": self.contract.to_dict(),
+            "shards": [shard.to_dict() for shard in self.shards],
+            "index": self.index.to_dict(),
+            "source": dict(self.source),
+            "written_by": dict(self.written_by),
+        }
+
+    def to_bytes(self) -> bytes:
+        """Return the content of manifest.json."""
+        return json.dumps(self.to_dict(), indent=1, ensure_ascii=True, allow_nan=False).encode() + b"\n"
+
+
+def make_manifest(
+    generation: int,
+    contract: Contract,
+    shards: Sequence[ShardEntry],
+    index: IndexEntry,
+    source: Mapping[str, Any] | None = None,
+) -> Manifest:
+    """Return the manifest of what was just written; the data set id is computed, `written_by` filled in."""
+    return Manifest(
+        dataset_id=_dataset_id(contract, shards),
+        generation=generation,
+        contract=contract,
+        shards=tuple(shards),
+        index=index,
+        source=source or {},
+        written_by=_versions(),
+    )
+
+
+def _dataset_id(contract: Contract, shards: Sequence[ShardEntry]) -> str:
+    """Return the XXH3-128 of the contract's compact JSON and the digest of every shard file."""
+    compact = json.dumps(contract.to_dict(), separators=(",", ":"), ensure_ascii=True)
+    digest = xxhash.xxh3_128(compact.encode())
+    for shard in shards:
+        for file in shard.files:
+            digest.update(file.digest.encode())
+    return digest.hexdigest()
+
+
+def _versions() -> dict[str, str]:
+    versions = {}
+    for name in _WRITERS:
+        with suppress(PackageNotFoundError):  # run from a checkout that is not installed
+            versions[name] = version(name)
+    return versions

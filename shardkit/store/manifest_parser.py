@@ -1,0 +1,233 @@
+"""Reads a manifest out of untrusted bytes: every key is checked, and the first fault is named.
+
+Implements docs/format.md, "Manifest" and "Versions". Unknown extra keys are ignored. What the manifest says
+of files is held against the files elsewhere, when they are opened.
+"""
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from shardkit.contract import Contract
+from shardkit.errors import ContractError, DatasetNotFoundError, ManifestError, UnsupportedVersionError
+from shardkit.store.backend import columns_of
+from shardkit.store.backends import BACKENDS
+from shardkit.store.files import PARTIAL, is_safe_path
+from shardkit.store.index_files import index_paths
+from shardkit.store.manifest import (
+    FORMAT_MAJOR,
+    FORMAT_NAME,
+    MANIFEST_NAME,
+    FileEntry,
+    IndexEntry,
+    Manifest,
+    ShardEntry,
+)
+
+MAX_BYTES = 1 << 28
+"""Largest manifest that is read: about a million shard files."""
+MAX_NUMBER = (1 << 63) - 1
+"""Largest size, count, number or generation: what a signed 64-bit file offset holds."""
+
+_VERSION = re.compile(r"([0-9]{1,6})\.([0-9]{1,6})")
+_DIGEST = re.compile(r"[0-9a-f]{32}")
+
+
+def load_manifest(root: str | os.PathLike[str]) -> Manifest:
+    """Read and check ``manifest.json`` of the data set in `root`.
+
+    Raises:
+        DatasetNotFoundError: There is none; says so if an unfinished ingest left something.
+        UnsupportedVersionError: It is of another major version.
+        ManifestError: It is not valid; names the key.
+    """
+    path = Path(root) / MANIFEST_NAME
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(MAX_BYTES + 1)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise DatasetNotFoundError(f"{os.fspath(root)}: {_why_none(Path(root))}") from error
+    except OSError as error:
+        raise ManifestError(f"{path}: cannot be read: {error.strerror or error}") from error
+    return parse_manifest(data, str(path))
+
+
+def _why_none(root: Path) -> str:
+    if not root.exists():
+        return "does not exist"
+    if not root.is_dir():
+        return "is not a folder; a data set is a folder that holds manifest.json"
+    leftovers = [name for name in ("shards", "index", MANIFEST_NAME + PARTIAL) if (root / name).exists()]
+    if leftovers:
+        return (
+            f"is not a data set: it has no {MANIFEST_NAME}, but {', '.join(leftovers)} from an ingest "
+            "that never finished; ingest again"
+        )
+    return f"is not a data set: it has no {MANIFEST_NAME}"
+
+
+def parse_manifest(data: bytes, name: str) -> Manifest:
+    """Return the manifest in `data`.
+
+    Args:
+        data: Content of manifest.json.
+        name: What messages call it.
+
+    Raises:
+        UnsupportedVersionError: It is of another major version.
+        ManifestError: It is not valid; names the key.
+    """
+    if len(data) > MAX_BYTES:
+        raise ManifestError(f"{name}: is larger than {MAX_BYTES} bytes; it cannot be a manifest")
+    try:
+        top = json.loads(
+            data.decode("utf-8"), object_pairs_hook=_unique_keys, parse_constant=_refuse_constant
+        )
+    except (ValueError, RecursionError) as error:
+        raise ManifestError(f"{name}: is not valid JSON: {error}; restore it, or ingest again") from error
+    return _Parser(name).manifest(top)
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        raise ValueError("an object names the same key twice")
+    return table
+
+
+def _refuse_constant(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not a JSON number")
+
+
+class _Parser:
+    """Turns JSON values into entries; `where` is the path to a value, such as ``shards[3].files``."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def manifest(self, top: Any) -> Manifest:
+        if not isinstance(top, dict) or top.get("format") != FORMAT_NAME:
+            self._fail("format", f"must be {FORMAT_NAME!r}: this is not a manifest of shardkit")
+        minor = self._version(self._get(top, "", "version", str))
+        contract = self._contract(self._get(top, "", "contract", dict))
+        manifest = Manifest(
+            dataset_id=self._digest(top, "", "dataset_id"),
+            generation=self._number(top, "", "generation", least=1),
+            contract=contract,
+            shards=self._shards(self._get(top, "", "shards", list), contract),
+            index=self._index(self._get(top, "", "index", dict), contract),
+            source=self._get(top, "", "source", dict),
+            written_by=self._get(top, "", "written_by", dict),
+            minor=minor,
+        )
+        if self._number(top, "", "count", least=0) != manifest.count:
+            self._fail("count", f"says {top['count']}, the shards hold {manifest.count}")
+        return manifest
+
+    def _version(self, version: str) -> int:
+        match = _VERSION.fullmatch(version)
+        if match is None:
+            self._fail("version", f"must be like '1.0', not {version[:40]!r}")
+        if int(match[1]) != FORMAT_MAJOR:
+            raise UnsupportedVersionError(
+                f"{self._name}: was written in version {version} of the format; this shardkit reads "
+                f"{FORMAT_MAJOR}.x: install a shardkit that reads {match[1]}.x, or ingest again"
+            )
+        return int(match[2])
+
+    def _contract(self, tables: dict[str, Any]) -> Contract:
+        try:
+            return Contract.from_dict(tables)
+        except ContractError as error:
+            raise ManifestError(f"{self._name}: contract: {error}") from error
+
+    def _shards(self, items: list[Any], contract: Contract) -> tuple[ShardEntry, ...]:
+        columns = columns_of(contract)
+        shards: list[ShardEntry] = []
+        for position, item in enumerate(items):
+            where = f"shards[{position}]"
+            table = self._table(item, where)
+            backend = BACKENDS.get(self._get(table, where, "backend", str))
+            if backend is None:
+                self._fail(
+                    f"{where}.backend", f"is {table['backend'][:40]!r}; known are {', '.join(BACKENDS)}"
+                )
+            number = self._number(table, where, "number", least=0)
+            if shards and number <= shards[-1].number:
+                self._fail(f"{where}.number", f"is {number}, but numbers must increase")
+            expected = backend.file_paths(number, columns)
+            shards.append(
+                ShardEntry(
+                    number=number,
+                    backend=backend.name,
+                    count=self._number(table, where, "count", least=1),
+                    files=self._files(table, where, expected),
+                )
+            )
+        return tuple(shards)
+
+    def _index(self, table: dict[str, Any], contract: Contract) -> IndexEntry:
+        generation = self._number(table, "index", "generation", least=1)
+        return IndexEntry(
+            generation=generation,
+            rejected=self._number(table, "index", "rejected", least=0),
+            files=self._files(table, "index", index_paths(generation, columns_of(contract))),
+        )
+
+    def _files(self, table: dict[str, Any], where: str, expected: Sequence[str]) -> tuple[FileEntry, ...]:
+        items = self._get(table, where, "files", list)
+        files = tuple(self._file(item, f"{where}.files[{position}]") for position, item in enumerate(items))
+        for position, path in enumerate(expected):
+            if position >= len(files) or files[position].path != path:
+                self._fail(f"{where}.files[{position}]", f"must be the file {path!r}")
+        if len(files) > len(expected):
+            self._fail(f"{where}.files[{len(expected)}]", "is one file too many")
+        return files
+
+    def _file(self, item: Any, where: str) -> FileEntry:
+        table = self._table(item, where)
+        path = self._get(table, where, "path", str)
+        if not is_safe_path(path):
+            self._fail(
+                f"{where}.path",
+                f"{path[:80]!r} must be relative, without '..', and of [A-Za-z0-9._-] and '/' alone",
+            )
+        return FileEntry(
+            path, self._number(table, where, "bytes", least=0), self._digest(table, where, "xxh3_128")
+        )
+
+    def _digest(self, table: Mapping[str, Any], where: str, key: str) -> str:
+        digest: str = self._get(table, where, key, str)
+        if not _DIGEST.fullmatch(digest):
+            self._fail(_join(where, key), "must be 32 lower-case hexadecimal digits")
+        return digest
+
+    def _number(self, table: Mapping[str, Any], where: str, key: str, least: int) -> int:
+        number: int = self._get(table, where, key, int)
+        if not least <= number <= MAX_NUMBER:
+            self._fail(_join(where, key), f"must be at least {least} and fit 63 bits")
+        return number
+
+    def _table(self, item: Any, where: str) -> dict[str, Any]:
+        if not isinstance(item, dict):
+            self._fail(where, "must be an object")
+        return item
+
+    def _get(self, table: Mapping[str, Any], where: str, key: str, kind: type) -> Any:  # Any: of type `kind`
+        if key not in table:
+            self._fail(_join(where, key), "is missing")
+        value = table[key]
+        if type(value) is not kind:  # exactly: true is an int to isinstance
+            names = {str: "a string", int: "an integer", dict: "an object", list: "an array"}
+            self._fail(_join(where, key), f"must be {names[kind]}")
+        return value
+
+    def _fail(self, key: str, problem: str) -> NoReturn:
+        raise ManifestError(f"{self._name}: {key}: {problem}; restore it, or ingest again")
+
+
+def _join(where: str, key: str) -> str:
+    return f"{where}.{key}" if where else key

@@ -1,0 +1,246 @@
+"""The raw reader that everything above uses: rows, ids, payloads and checksums of one committed data set.
+
+It opens nothing that disagrees with the manifest (docs/format.md, "Integrity"), and decodes nothing.
+"""
+
+import json
+import os
+import threading
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy.typing as npt
+import xxhash
+
+from shardkit.contract import Contract, Payload
+from shardkit.errors import CorruptShardError
+from shardkit.store.backend import Column, ShardReader, columns_of
+from shardkit.store.backends import BACKENDS
+from shardkit.store.checksum import id_hash
+from shardkit.store.files import DataFolder, allow_open_files
+from shardkit.store.ids import IdSequence, require_same, share_index
+from shardkit.store.index_files import REJECTED, index_folder
+from shardkit.store.manifest import Manifest, ShardEntry
+from shardkit.store.manifest_parser import load_manifest
+
+
+class Store:
+    """A committed data set, read-only. Any number of threads may read; a forked child reopens what it needs.
+
+    Opening checks every file against the manifest, in a time that grows with the files and not the rows.
+    Pickles to its path, data set id and generation.
+
+    Attributes:
+        path: The folder, absolute.
+        manifest: What the data set consists of.
+        contract: What every record fits.
+        columns: One stored column a field, in field order.
+        ids: Every id, in row order.
+
+    Example:
+        >>> store = Store("out/")
+        >>> store.payloads(store.row_of("cats/1.jpg"), range(len(store.columns)))
+        [<memory at …>, <memory at …>]
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Open the data set in the folder `path`.
+
+        Raises:
+            DatasetNotFoundError: There is no manifest.
+            UnsupportedVersionError: It is of another major version.
+            ManifestError: The manifest is not valid.
+            CorruptShardError: A file is missing, of the wrong size, or its header or ends are off.
+        """
+        self._folder = DataFolder(path)
+        self.path = self._folder.path
+        self.manifest: Manifest = load_manifest(self.path)
+        self.contract: Contract = self.manifest.contract
+        self.columns: list[Column] = columns_of(self.contract)
+        for shard in self.manifest.shards:
+            BACKENDS[shard.backend].check_files(self._folder, shard, self.columns)
+        self._index = share_index(self._folder, self.manifest)
+        self.ids = IdSequence(self._index, range(len(self._index)))
+        self._count = self.manifest.count
+        self._starts = [0, *accumulate(shard.count for shard in self.manifest.shards)][:-1]
+        allow_open_files(sum(len(shard.files) for shard in self.manifest.shards))
+        self._forget_readers()
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> "Store":
+        """Return ``Store(path)``."""
+        return cls(path)
+
+    def __enter__(self) -> "Store":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_reopen, (str(self.path), self.manifest.dataset_id, self.manifest.generation))
+
+    def id_of(self, row: int) -> str:
+        """Return the id in `row`, in ``[0, len(self))``.
+
+        Raises:
+            IndexError: There is no such row.
+            CorruptShardError: The index is inconsistent.
+        """
+        self._require_row(row)
+        return self._index.id_of(row)
+
+    def row_of(self, record_id: str) -> int:
+        """Return the row of an id.
+
+        Raises:
+            RecordNotFoundError: No record has this id.
+            CorruptShardError: The index is inconsistent.
+        """
+        return self._index.row_of(record_id)
+
+    def locate(self, row: int) -> tuple[ShardEntry, int]:
+        """Return the shard that holds `row`, and the row within it.
+
+        Raises:
+            IndexError: There is no such row.
+        """
+        self._require_row(row)
+        position = bisect_right(self._starts, row) - 1
+        return self.manifest.shards[position], row - self._starts[position]
+
+    def payload(self, row: int, column: int) -> Payload:
+        """Return one payload, as bytes or a read-only view; either may be kept.
+
+        Raises:
+            IndexError: There is no such row.
+            CorruptShardError: What is stored is inconsistent.
+        """
+        return self.payloads(row, (column,))[0]
+
+    def payloads(self, row: int, columns: Sequence[int]) -> list[Payload]:
+        """Return the payloads of several columns of one row, at the cost of one look-up.
+
+        Raises:
+            IndexError: There is no such row.
+            CorruptShardError: What is stored is inconsistent.
+        """
+        if not 0 <= row < self._count:
+            self._require_row(row)
+        if self._pid != os.getpid():
+            self._forget_readers()
+        position = bisect_right(self._starts, row) - 1
+        reader = self._readers[position] or self._open_reader(position)
+        return reader.payloads(row - self._starts[position], columns)
+
+    def check(self, row: int, column: int, payload: Payload) -> None:
+        """Hold a payload against the checksum that was stored with it.
+
+        Raises:
+            CorruptShardError: They differ; names shard, row, id and field.
+        """
+        reader, shard_row = self._reader(row)
+        expected = reader.checksum(shard_row, column)
+        found = xxhash.xxh3_64_intdigest(payload, id_hash(self._index.encoded_id(row)))
+        if found != expected:
+            shard, _ = self.locate(row)
+            raise CorruptShardError(
+                f"{self.path / BACKENDS[shard.backend].shard_path(shard.number)}: row {shard_row} "
+                f"(id {self._index.id_of(row)!r}), field {self.columns[column].name!r}: has checksum "
+                f"{found:016x}, stored is {expected:016x}; it was altered: restore it, or ingest again"
+            )
+
+    def stored_id(self, row: int) -> str:
+        """Return the id that the shard itself stores for `row`; a sound index says the same.
+
+        Raises:
+            IndexError: There is no such row.
+            CorruptShardError: What is stored is inconsistent.
+        """
+        reader, shard_row = self._reader(row)
+        return reader.read_id(shard_row)
+
+    def column(self, name: str) -> npt.NDArray[Any]:
+        """Return one value a row of a label or scalar field, over all rows, as a read-only memory map.
+
+        Raises:
+            LookupError: The contract has no such field, or it is not a single fixed-size value.
+            CorruptShardError: The file changed its size.
+        """
+        return self._index.column(name)
+
+    def array(self, shard: int, column: int) -> npt.NDArray[Any] | None:
+        """Return ``[rows, *shape]`` of a fixed-size column of the shard at position `shard`, memory-mapped.
+
+        None where the backend has no such view, or the column varies in size.
+
+        Raises:
+            CorruptShardError: The file changed its size.
+        """
+        reader, _ = self._reader(self._starts[shard])
+        return reader.array(column)
+
+    def rejected(self) -> Iterator[dict[str, Any]]:
+        """Yield what the contract refused when this generation was ingested, one mapping a record.
+
+        Raises:
+            CorruptShardError: The file is not as the manifest says.
+        """
+        relative = f"{index_folder(self.manifest.index.generation)}/{REJECTED}"
+        size = next(file.bytes for file in self.manifest.index.files if file.path == relative)
+        count = 0
+        with os.fdopen(self._folder.open(relative, size), "rb") as stream:
+            for line in stream:
+                count += 1
+                try:
+                    rejection = json.loads(line)
+                except ValueError:
+                    rejection = None
+                if not isinstance(rejection, dict):
+                    raise CorruptShardError(f"{self.path / relative}: line {count} is not a JSON object")
+                yield rejection
+        if count != self.manifest.index.rejected:
+            raise CorruptShardError(
+                f"{self.path / relative}: has {count} lines, the manifest says {self.manifest.index.rejected}"
+            )
+
+    def close(self) -> None:
+        """Let go of the shards. Payloads handed out stay valid; reading again opens them anew."""
+        self._forget_readers()
+
+    def _reader(self, row: int) -> tuple[ShardReader, int]:
+        self._require_row(row)
+        if self._pid != os.getpid():
+            self._forget_readers()
+        position = bisect_right(self._starts, row) - 1
+        return self._readers[position] or self._open_reader(position), row - self._starts[position]
+
+    def _open_reader(self, position: int) -> ShardReader:
+        with self._opening:
+            reader = self._readers[position]
+            if reader is None:
+                shard = self.manifest.shards[position]
+                reader = BACKENDS[shard.backend].open(self._folder, shard, self.columns)
+                self._readers[position] = reader
+        return reader
+
+    def _forget_readers(self) -> None:
+        """Begin with no reader; in a forked child, handles and lock are the parent's."""
+        self._readers: list[ShardReader | None] = [None] * len(self.manifest.shards)
+        self._opening = threading.Lock()
+        self._pid = os.getpid()
+
+    def _require_row(self, row: int) -> None:
+        if not 0 <= row < self._count:
+            raise IndexError(f"{self.path}: row {row} is not in [0, {self._count})")
+
+
+def _reopen(path: str, dataset_id: str, generation: int) -> Store:
+    store = Store(path)
+    require_same(path, store.manifest, dataset_id, generation)
+    return store

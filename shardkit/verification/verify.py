@@ -1,0 +1,90 @@
+"""`verify`: proves what is stored, on its own and against the raw input."""
+
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from shardkit.ingestion import run_ordered, usable_cpus
+from shardkit.sources import open_source
+from shardkit.store import Store
+from shardkit.verification.against_source import (
+    SourceCheck,
+    check_source_part,
+    find_extra,
+    plan_source_checks,
+)
+from shardkit.verification.report import VerifyReport
+from shardkit.verification.stored import ShardCheck, check_files, check_shard, plan_checks
+
+
+def verify(
+    out: str | Path,
+    source: str | Path | Iterable[Mapping[str, Any]] | None = None,
+    *,
+    workers: int | None = None,
+    progress: bool = False,
+) -> VerifyReport:
+    """Check every file, id, checksum and record of a data set; with `source`, that it holds all of it and no more.
+
+    Args:
+        out: The data set.
+        source: What it was ingested from.
+        workers: Processes; None takes one a usable CPU, 0 works in this process.
+        progress: Show a progress bar on standard error.
+
+    Returns:
+        The report; damage of any kind is a problem in it, not an exception.
+
+    Raises:
+        DatasetNotFoundError: There is no data set.
+        UnsupportedVersionError: It is of another major version of the format.
+        FormatError: The manifest, or the size or header of a file, is so far off that nothing can be opened.
+        SourceError: The source cannot be read.
+
+    Example:
+        >>> verify("out/", "raw/").ok  # doctest: +SKIP
+        True
+    """
+    workers = usable_cpus() if workers is None else workers
+    with Store.open(out) as store:
+        report = VerifyReport(records=len(store))
+        report.add(check_files(store.path, store.manifest.index.files))
+        _check_stored(store, report, workers, progress)
+        if source is not None:
+            _check_source(store, source, report, workers, progress)
+    return report
+
+
+def _check_stored(store: Store, report: VerifyReport, workers: int, progress: bool) -> None:
+    checks = plan_checks(store)
+    results = run_ordered(check_shard, checks, workers, ShardCheck.describe)
+    bar = tqdm(total=len(store), unit=" records", desc="verify", disable=None if progress else True)
+    with bar, closing(results):
+        for check, found in zip(checks, results, strict=True):
+            report.add(found)
+            bar.update(check.count)
+
+
+def _check_source(
+    store: Store,
+    raw: str | Path | Iterable[Mapping[str, Any]],
+    report: VerifyReport,
+    workers: int,
+    progress: bool,
+) -> None:
+    source = open_source(raw)
+    source.require(store.contract)
+    accounted = np.zeros(len(store), dtype=np.bool_)
+    checks = plan_source_checks(store, source)
+    results = run_ordered(check_source_part, checks, workers, SourceCheck.describe)
+    bar = tqdm(total=source.count(), unit=" records", desc="source", disable=None if progress else True)
+    with bar, closing(results):
+        for found in results:
+            accounted[list(found.rows)] = True
+            report.add(found.report)
+            bar.update(found.records)
+    report.add(find_extra(store, accounted))

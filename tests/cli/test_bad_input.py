@@ -1,0 +1,190 @@
+"""A user's mistake gets one clear line and an exit status, never a traceback."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shardkit import ingest
+
+CONTRACT = '[fields.image]\ntype = "image"\n[fields.label]\ntype = "label"\nclasses = ["cat", "dog"]\n'
+
+
+def shardkit(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "shardkit.cli", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
+
+
+def complaint(run: subprocess.CompletedProcess[str], status: int) -> str:
+    """Return the one line on stderr, after checking that it is one and that the exit status is right."""
+    lines = run.stderr.splitlines()
+    assert run.returncode == status, run.stderr
+    assert "Traceback" not in run.stderr
+    assert len(lines) == 1, run.stderr
+    assert run.stdout == ""
+    return lines[0]
+
+
+@pytest.fixture
+def out(raw: Path, tmp_path: Path) -> Path:
+    ingest(raw, tmp_path / "out", workers=0, records_per_shard=6)
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def lmdb_out(raw: Path, tmp_path: Path) -> Path:
+    ingest(raw, tmp_path / "out", backend="lmdb", workers=0, records_per_shard=6)
+    return tmp_path / "out"
+
+
+def test_a_missing_folder(tmp_path: Path) -> None:
+    line = complaint(shardkit("ingest", tmp_path / "nowhere", tmp_path / "out"), 2)
+    assert "nowhere" in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_empty_folder(tmp_path: Path) -> None:
+    (tmp_path / "raw").mkdir()
+    assert "no files" in complaint(shardkit("ingest", tmp_path / "raw", tmp_path / "out"), 2)
+
+
+def test_a_kind_of_file_that_is_no_source(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("hello")
+    assert ".csv" in complaint(shardkit("ingest", tmp_path / "notes.txt", tmp_path / "out"), 2)
+
+
+def test_an_output_that_cannot_be_written(raw: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert "file" in complaint(shardkit("ingest", raw, tmp_path / "file" / "out"), 2)
+    assert "file" in complaint(shardkit("ingest", raw, tmp_path / "file"), 2)
+    assert "/proc" in complaint(shardkit("ingest", raw, "/proc/shardkit-out"), 2)
+
+
+def test_an_output_that_is_a_data_set_already(raw: Path, out: Path) -> None:
+    assert "--overwrite" in complaint(shardkit("ingest", raw, out), 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            '[fields.image]\ntype = "image"\ngrayscale = "maybe"\n',
+            'line 3: [fields.image] grayscale = "maybe"',
+        ),
+        ('[fields.image]\ntype = "picture"\n', "line 2"),
+        ('[fields.image]\ntype = "image"\ngreyscale = "reject"\n', 'did you mean "grayscale"'),
+        ("[fields.image\n", "line 1"),
+        ("", "no fields"),
+    ],
+)
+def test_a_wrong_contract_names_line_and_key(raw: Path, tmp_path: Path, text: str, expected: str) -> None:
+    (tmp_path / "contract.toml").write_text(text)
+    run = shardkit("ingest", raw, tmp_path / "out", "--contract", tmp_path / "contract.toml")
+    assert expected in complaint(run, 2)
+
+
+def test_a_missing_contract(raw: Path, tmp_path: Path) -> None:
+    run = shardkit("ingest", raw, tmp_path / "out", "--contract", tmp_path / "none.toml")
+    assert "none.toml" in complaint(run, 2)
+
+
+def test_a_table_that_lacks_a_column(raw: Path, tmp_path: Path) -> None:
+    (raw / "items.csv").write_text("id,path\na,cat/01.jpg\n")
+    (tmp_path / "contract.toml").write_text(CONTRACT)
+    run = shardkit("ingest", raw / "items.csv", tmp_path / "out", "--contract", tmp_path / "contract.toml")
+    assert "label" in complaint(run, 2)
+
+
+def test_a_label_outside_the_classes(raw: Path, tmp_path: Path) -> None:
+    (raw / "items.csv").write_text("id,path,label\na,cat/01.jpg,cow\n")
+    (tmp_path / "contract.toml").write_text(CONTRACT)
+    run = shardkit("ingest", raw / "items.csv", tmp_path / "out", "--contract", tmp_path / "contract.toml")
+    line = complaint(run, 1)
+    assert "label-unknown" in line
+    assert "'a'" in line
+
+
+def test_duplicate_ids(raw: Path, tmp_path: Path) -> None:
+    (raw / "items.csv").write_text("id,path,label\na,cat/01.jpg,0\na,cat/03.jpg,1\n")
+    assert "duplicate-id" in complaint(shardkit("ingest", raw / "items.csv", tmp_path / "out"), 1)
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="the superuser reads every file")
+def test_an_unreadable_file(raw: Path, tmp_path: Path) -> None:
+    (raw / "cat" / "01.jpg").chmod(0)
+    line = complaint(shardkit("ingest", raw, tmp_path / "out"), 1)
+    assert "unreadable" in line
+    assert "cat/01.jpg" in line
+
+
+def test_a_link_to_nowhere(raw: Path, tmp_path: Path) -> None:
+    (raw / "cat" / "zz.jpg").symlink_to(raw / "cat" / "nothing.jpg")
+    line = complaint(shardkit("ingest", raw, tmp_path / "out"), 1)
+    assert "missing-file" in line
+    assert "cat/zz.jpg" in line
+
+
+def test_a_fifo_is_not_waited_for(raw: Path, tmp_path: Path) -> None:
+    os.mkfifo(raw / "cat" / "pipe.jpg")
+    assert "not-a-file" in complaint(shardkit("ingest", raw, tmp_path / "out"), 1)
+
+
+@pytest.mark.parametrize("command", ["verify", "info", "get"])
+def test_a_folder_without_a_manifest(tmp_path: Path, command: str) -> None:
+    more = ["some-id"] if command == "get" else []
+    assert str(tmp_path) in complaint(shardkit(command, tmp_path, *more), 2)
+
+
+@pytest.mark.parametrize("command", ["verify", "info"])
+def test_another_format_version(out: Path, command: str) -> None:
+    manifest = json.loads((out / "manifest.json").read_text())
+    (out / "manifest.json").write_text(json.dumps(manifest | {"version": "7.0"}))
+    line = complaint(shardkit(command, out), 1)
+    assert "7.0" in line
+
+
+@pytest.mark.parametrize("command", ["verify", "info"])
+@pytest.mark.parametrize("cut", [1, 4096])
+def test_a_truncated_memmap_shard(out: Path, command: str, cut: int) -> None:
+    shard = out / "shards" / "00001" / "image.bin"
+    os.truncate(shard, shard.stat().st_size - cut)
+    assert "shards/00001/image.bin" in complaint(shardkit(command, out), 1)
+
+
+@pytest.mark.parametrize("command", ["verify", "info"])
+@pytest.mark.parametrize("cut", [1, 4096])
+def test_a_truncated_lmdb_shard(lmdb_out: Path, command: str, cut: int) -> None:
+    shard = lmdb_out / "shards" / "00001.lmdb"
+    os.truncate(shard, shard.stat().st_size - cut)
+    assert "shards/00001.lmdb" in complaint(shardkit(command, lmdb_out), 1)
+
+
+def test_a_manifest_that_points_outside(out: Path) -> None:
+    text = (out / "manifest.json").read_text().replace("shards/00001/image.bin", "../../../../etc/passwd")
+    (out / "manifest.json").write_text(text)
+    line = complaint(shardkit("info", out), 1)
+    assert "etc/passwd" in line
+
+
+def test_an_unknown_id(out: Path, tmp_path: Path) -> None:
+    assert "'nobody'" in complaint(shardkit("get", out, "nobody", "-o", tmp_path / "x"), 1)
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("ingest",),
+        ("ingest", "a", "b", "--backend", "tape"),
+        ("ingest", "a", "b", "--workers", "-1"),
+        ("fly",),
+    ],
+)
+def test_wrong_use_exits_with_2(arguments: tuple[str, ...]) -> None:
+    run = shardkit(*arguments)
+    assert run.returncode == 2
+    assert "Traceback" not in run.stderr
+    assert run.stdout == ""

@@ -1,0 +1,160 @@
+"""The manifest parser names the first fault, and never lets anything but its own errors out."""
+
+import json
+from contextlib import suppress
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_datasets import ROWS, write_dataset
+
+from shardkit.errors import FormatError, ManifestError
+from shardkit.store import Store, is_safe_path
+from shardkit.store.manifest_parser import parse_manifest
+
+
+@pytest.fixture(scope="module")
+def valid(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    root = write_dataset(tmp_path_factory.mktemp("valid"), "memmap", ROWS)
+    top: dict[str, Any] = json.loads((root / "manifest.json").read_text())
+    return top
+
+
+def parse(top: Any) -> Any:
+    return parse_manifest(json.dumps(top).encode(), "manifest.json")
+
+
+def test_a_manifest_survives_writing_and_reading(valid: dict[str, Any]) -> None:
+    manifest = parse(valid)
+    assert manifest.to_dict() == valid
+    assert manifest.count == 5
+    assert [(shard.number, shard.backend, shard.count) for shard in manifest.shards] == [
+        (0, "memmap", 3),
+        (1, "memmap", 2),
+    ]
+    assert parse_manifest(manifest.to_bytes(), "m") == manifest
+
+
+def test_unknown_keys_are_ignored(valid: dict[str, Any]) -> None:
+    extended = deepcopy(valid) | {"version": "1.7", "colour": "blue"}
+    extended["shards"][0]["colour"] = extended["index"]["files"][0]["colour"] = None
+    assert parse(extended).shards == parse(valid).shards
+
+
+REMOVED = object()
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "named"),
+    [
+        (["format"], "other", "format: must be 'shardkit'"),
+        (["version"], "one", "version: must be like '1.0'"),
+        (["version"], 1, "version: must be a string"),
+        (["dataset_id"], "XYZ", "dataset_id: must be 32"),
+        (["generation"], 0, "generation: must be at least 1"),
+        (["generation"], True, "generation: must be an integer"),
+        (["generation"], 1.0, "generation: must be an integer"),
+        (["count"], 6, "count: says 6, the shards hold 5"),
+        (["contract"], {"fields": {"x": {"type": "no-such"}}}, "contract: "),
+        (["shards"], REMOVED, "shards: is missing"),
+        (["shards"], {}, "shards: must be an array"),
+        (["shards", 1, "number"], 0, r"shards\[1\].number: is 0, but numbers must increase"),
+        (["shards", 0, "number"], -1, r"shards\[0\].number: must be at least 0"),
+        (["shards", 0, "count"], 0, r"shards\[0\].count: must be at least 1"),
+        (["shards", 0, "count"], 1 << 64, r"shards\[0\].count: must be at least 1 and fit"),
+        (["shards", 0, "backend"], "zip", r"shards\[0\].backend: is 'zip'; known are memmap, lmdb"),
+        (["shards", 0], [], r"shards\[0\]: must be an object"),
+        (["shards", 0, "files"], [], r"shards\[0\].files\[0\]: must be the file 'shards/00000/id.bin'"),
+        (["shards", 0, "files", 0, "path"], "../../x", r"shards\[0\].files\[0\].path: '../../x' must be"),
+        (["shards", 0, "files", 0, "path"], "/etc/x", r"shards\[0\].files\[0\].path: '/etc/x' must be"),
+        (["shards", 0, "files", 0, "path"], "a/b", r"shards\[0\].files\[0\]: must be the file"),
+        (["shards", 0, "files", 0, "bytes"], -1, r"shards\[0\].files\[0\].bytes: must be at least 0"),
+        (["shards", 0, "files", 0, "xxh3_128"], "g" * 32, r"shards\[0\].files\[0\].xxh3_128: must be 32"),
+        (["index", "rejected"], None, "index.rejected: must be an integer"),
+        (["index", "generation"], 7, r"index.files\[0\]: must be the file 'index/00007/ids.bin'"),
+        (["source"], None, "source: must be an object"),
+    ],
+)  # fmt: skip
+def test_a_wrong_value_is_named(valid: dict[str, Any], place: list[Any], value: Any, named: str) -> None:
+    top = deepcopy(valid)
+    inner: Any = top
+    for key in place[:-1]:
+        inner = inner[key]
+    if value is REMOVED:
+        del inner[place[-1]]
+    else:
+        inner[place[-1]] = value
+    with pytest.raises(ManifestError, match=f"^manifest.json: {named}"):
+        parse(top)
+
+
+def test_a_file_too_many_is_refused(valid: dict[str, Any]) -> None:
+    top = deepcopy(valid)
+    top["index"]["files"].append(top["index"]["files"][0])
+    with pytest.raises(ManifestError, match=r"index.files\[7\]: is one file too many"):
+        parse(top)
+
+
+@pytest.mark.parametrize(
+    ("data", "named"),
+    [
+        (b"", "not valid JSON"),
+        (b"\xff", "not valid JSON"),
+        (b"[]", "format: "),
+        (b"null", "format: "),
+        (b'{"format": "shardkit", "format": "shardkit"}', "same key twice"),
+        (b'{"format": NaN}', "NaN is not a JSON number"),
+        (b'{"a": ' + b"9" * 5000 + b"}", "not valid JSON"),
+        (b"[" * 100_000, "not valid JSON"),
+    ],
+)
+def test_what_is_not_json_is_refused(data: bytes, named: str) -> None:
+    with pytest.raises(ManifestError, match=named):
+        parse_manifest(data, "manifest.json")
+
+
+def test_an_endless_manifest_is_refused(tmp_path: Path) -> None:
+    with (tmp_path / "manifest.json").open("wb") as stream:
+        stream.truncate(300 << 20)  # sparse
+    with pytest.raises(ManifestError, match="larger than"):
+        Store(tmp_path)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data(), value=json_values)
+def test_any_other_value_anywhere_gives_a_manifest_or_a_format_error(
+    valid: dict[str, Any], data: st.DataObject, value: Any
+) -> None:
+    top = deepcopy(valid)
+    inner: Any = top
+    while True:
+        key = data.draw(st.sampled_from(sorted(inner) if isinstance(inner, dict) else range(len(inner))))
+        if not isinstance(inner[key], (dict, list)) or not inner[key] or data.draw(st.booleans()):
+            break
+        inner = inner[key]
+    inner[key] = value
+    with suppress(FormatError):
+        parse(top)
+
+
+@pytest.mark.parametrize("path", ["a", "shards/00000/id.bin", "a-b_c.d/..e"])
+def test_paths_inside_are_safe(path: str) -> None:
+    assert is_safe_path(path)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["", "/a", "a/", "a//b", "..", "a/../b", "./a", "a\\b", "a\0b", "ä", "c:a", "a b", "a\n", "x" * 256],
+)
+def test_paths_that_may_lead_out_are_not(path: str) -> None:
+    assert not is_safe_path(path)

@@ -1,0 +1,111 @@
+"""The raw reader in other processes and threads, and over generations."""
+
+import multiprocessing
+import os
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from small_datasets import ROWS, row, write_dataset
+
+from shardkit.errors import DatasetNotFoundError, FormatError, UnsupportedVersionError
+from shardkit.store import Store, load_manifest, remove_unreferenced
+
+BLOBS = [payloads[0] for shard in ROWS for _, payloads in shard]
+
+
+def read_all(store: Store) -> list[bytes]:
+    return [bytes(store.payload(number, 0)) for number in range(len(store))]
+
+
+def test_pickles_small_and_reads_after_it(store: Store) -> None:
+    store.payload(0, 0)
+    pickled = pickle.dumps(store)
+    assert len(pickled) < 500
+    assert read_all(pickle.loads(pickled)) == BLOBS
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_reads_in_child_processes_though_the_parent_has_read(store: Store, method: str) -> None:
+    assert read_all(store) == BLOBS
+    with multiprocessing.get_context(method).Pool(2) as pool:
+        assert pool.map(read_all, [store, store]) == [BLOBS, BLOBS]
+    assert read_all(store) == BLOBS
+
+
+def test_a_forked_child_reads_through_what_it_inherited(store: Store) -> None:
+    assert read_all(store) == BLOBS
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if read_all(store) == BLOBS and store.row_of("ü/3") == 2 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert read_all(store) == BLOBS
+
+
+def test_many_threads_read_at_once(tmp_path: Path, backend: str) -> None:
+    rows = [row(str(number), str(number).encode() * 50) for number in range(400)]
+    store = Store(write_dataset(tmp_path, backend, [rows[:200], rows[200:]]))
+
+    def read(number: int) -> bool:
+        payload = store.payload(number % 400, 0)
+        store.check(number % 400, 0, payload)
+        return bytes(payload) == rows[number % 400][1][0]
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(read, range(4000)))
+
+
+def test_two_stores_of_one_data_set_live_in_one_process(dataset: Path) -> None:
+    first, second = Store(dataset), Store(dataset)
+    assert read_all(first) == read_all(second) == BLOBS
+    first.close()
+    assert read_all(second) == BLOBS
+
+
+def test_a_pickled_store_refuses_a_data_set_that_was_replaced(dataset: Path, backend: str) -> None:
+    pickled = pickle.dumps(Store(dataset))
+    write_dataset(dataset, backend, [[row("other")]])
+    with pytest.raises(FormatError, match="was replaced while in use"):
+        pickle.loads(pickled)
+
+
+def test_a_missing_data_set_is_told_from_an_unfinished_one(dataset: Path, tmp_path: Path) -> None:
+    with pytest.raises(DatasetNotFoundError, match="nowhere: does not exist"):
+        Store(tmp_path / "nowhere")
+    (dataset / "manifest.json").unlink()
+    with pytest.raises(DatasetNotFoundError, match=r"shards, index from an ingest that never finished"):
+        Store(dataset)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DatasetNotFoundError, match=r"empty: is not a data set: it has no manifest.json$"):
+        Store(tmp_path / "empty")
+
+
+def test_a_data_set_of_another_major_version_is_refused(dataset: Path) -> None:
+    path = dataset / "manifest.json"
+    path.write_text(path.read_text().replace('"version": "1.0"', '"version": "2.3"'))
+    with pytest.raises(UnsupportedVersionError, match=r"version 2.3 .* reads 1.x"):
+        Store(dataset)
+
+
+def test_a_data_set_moves_and_is_copied_as_a_folder(dataset: Path, tmp_path: Path) -> None:
+    dataset.rename(tmp_path / "moved")
+    assert read_all(Store(tmp_path / "moved")) == BLOBS
+
+
+def test_what_the_manifest_does_not_name_is_removed_and_nothing_else(dataset: Path, backend: str) -> None:
+    (dataset / "shards" / "00009.partial").mkdir()
+    (dataset / "shards" / "00008.lmdb").write_bytes(b"old")
+    (dataset / "index" / "00002").mkdir()
+    (dataset / "shards" / "notes.txt").write_text("mine")
+    remove_unreferenced(dataset, load_manifest(dataset))
+    kept = {
+        path.relative_to(dataset).as_posix()
+        for folder in ("shards", "index")
+        for path in (dataset / folder).iterdir()
+    }
+    ending = ".lmdb" if backend == "lmdb" else ""
+    assert kept == {f"shards/00000{ending}", f"shards/00001{ending}", "index/00001", "shards/notes.txt"}
+    assert read_all(Store(dataset)) == BLOBS
+    remove_unreferenced(dataset, None)
+    assert [path.name for path in (dataset / "shards").iterdir()] == ["notes.txt"]

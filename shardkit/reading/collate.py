@@ -60,18 +60,16 @@ def _join(values: list[Any]) -> Any:  # Any: one value of each sample, a tensor 
         return values
     if issubclass(kind, torch.Tensor):
         return _stack(values)
-    if kind in _DTYPES:
-        return _numbers(values, _DTYPES[kind])
+    if kind in _DTYPES and not (kind is int and _exceeds_int64(values)):
+        return torch.tensor(values, dtype=_DTYPES[kind])
     if issubclass(kind, np.bool_ | np.number):
         return torch.from_numpy(np.array(values, dtype=values[0].dtype))
     return values
 
 
-def _numbers(values: list[Any], dtype: torch.dtype) -> torch.Tensor | list[Any]:
-    try:
-        return torch.tensor(values, dtype=dtype)
-    except RuntimeError:  # an integer of a JSON value that int64 does not hold
-        return values
+def _exceeds_int64(values: list[int]) -> bool:
+    """Whether one of `values` is a number that JSON may hold and a tensor may not."""
+    return min(values) < -(2**63) or max(values) >= 2**63
 
 
 def _stack(tensors: list[torch.Tensor]) -> torch.Tensor | list[torch.Tensor]:

@@ -54,6 +54,7 @@ class SampleReader:
         self._parts = [self._part(name, verify_checksums) for name in names]
         self._stored = [part.column for part in self._parts if part.index is None]
         self._record_plan = [(part.name, _getter(part)) for part in self._parts]
+        self._arrays: dict[tuple[int, int], npt.NDArray[Any] | None] = {}
         self._starts = np.array(
             [0, *accumulate(shard.count for shard in store.manifest.shards)][:-1], dtype=np.int64
         )
@@ -164,12 +165,19 @@ class SampleReader:
         tensor = torch.from_numpy(gathered)
         return (tensor.permute(0, 3, 1, 2) if part.field.kind == "image" else tensor).unbind(0)
 
+    def _array(self, shard: int, column: int) -> npt.NDArray[Any] | None:
+        """Return the memory map of a column in a shard; made once, for it costs more than a batch of small rows."""
+        key = shard, column
+        if key not in self._arrays:
+            self._arrays[key] = self._store.array(shard, column)
+        return self._arrays[key]
+
     def _gather_arrays(self, part: Part, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any] | None:
         layout = part.field.layout
         gathered = np.empty((len(rows), *layout.shape), dtype=layout.dtype)
         shards = np.searchsorted(self._starts, rows, side="right") - 1
         for shard in np.unique(shards).tolist():
-            array = self._store.array(shard, part.column)
+            array = self._array(shard, part.column)
             if array is None:
                 return None
             chosen = np.flatnonzero(shards == shard)

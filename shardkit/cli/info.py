@@ -1,6 +1,7 @@
 """``shardkit info``."""
 
 from collections import Counter
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,7 +9,7 @@ import numpy as np
 import typer
 
 from shardkit.cli.output import print_json, show_bytes
-from shardkit.contract import LabelField
+from shardkit.contract import Contract, Field, LabelField
 from shardkit.store import Store
 
 _CLASSES_SHOWN = 20
@@ -20,11 +21,11 @@ def info_command(
 ) -> int:
     """Say what a data set holds: records, fields, shards, labels. Checks sizes and headers only."""
     with Store.open(out) as store:
-        facts = _facts(store)
+        facts, contract = _facts(store), store.contract
     if json:
         print_json(facts)
     else:
-        _print(out, facts)
+        _print(out, facts, contract)
     return 0
 
 
@@ -57,7 +58,7 @@ def _label_counts(store: Store, name: str, spec: LabelField) -> dict[str, int]:
     }
 
 
-def _print(out: Path, facts: dict[str, Any]) -> None:
+def _print(out: Path, facts: dict[str, Any], contract: Contract) -> None:
     backends = ", ".join(f"{count} {name}" for name, count in facts["backends"].items()) or "none"
     print(f"{out}: {facts['records']:,} records in {facts['shards']} shards ({backends})")
     print(f"  data set   {facts['dataset_id']}, generation {facts['generation']}")
@@ -73,3 +74,11 @@ def _print(out: Path, facts: dict[str, Any]) -> None:
             print(f"  {name:<10} {label}: {count:,}")
         if len(counts) > _CLASSES_SHOWN:
             print(f"  {name:<10} and {len(counts) - _CLASSES_SHOWN:,} more")
+
+
+def _settings(spec: Field) -> list[str]:
+    """Return what the contract says of a field beyond the defaults; classes are listed with the labels."""
+    chosen = {
+        key.name: getattr(spec, key.name) for key in fields(spec) if getattr(spec, key.name) != key.default
+    }
+    return [f"{key} = {value}" for key, value in chosen.items() if key != "classes"]

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import xxhash
 
 from shardkit.contract import Payload
+from shardkit.store.files import OPEN_FLAGS
 
 _CHUNK = 1 << 20
 
@@ -39,7 +40,7 @@ def digest_file(path: str | os.PathLike[str]) -> str:
         OSError: It cannot be read, or is a symbolic link.
     """
     digest = xxhash.xxh3_128()
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    descriptor = os.open(path, OPEN_FLAGS)
     with os.fdopen(descriptor, "rb", buffering=0) as stream:
         while chunk := stream.read(_CHUNK):
             digest.update(chunk)

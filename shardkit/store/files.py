@@ -22,7 +22,8 @@ PARTIAL = ".partial"
 """Ending of a file or folder that is still being written."""
 
 _COMPONENT = re.compile(r"[A-Za-z0-9._-]{1,255}")
-_OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # NONBLOCK: a FIFO must not hang us
+OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+"""How an untrusted path is opened: no link is followed, and a pipe without a writer does not hang us."""
 
 
 def is_safe_path(path: str) -> bool:
@@ -70,7 +71,7 @@ class DataFolder:
         """
         path = self.path / relative
         try:
-            descriptor = os.open(self.resolve(relative), _OPEN_FLAGS)
+            descriptor = os.open(self.resolve(relative), OPEN_FLAGS)
         except OSError as error:
             raise _unopened(path, error) from error
         status = os.fstat(descriptor)

@@ -1,4 +1,4 @@
-"""The id index: which id stands in which row, from memory-mapped files, without a Python list of strings.
+"""The id index: which id stands in which row, straight from its files, without a Python list of strings.
 
 Implements docs/format.md, "Index". Ten million ids cost this process next to no memory of its own.
 """
@@ -12,9 +12,11 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
+from shardkit.contract import Payload
 from shardkit.errors import CorruptShardError, FormatError, RecordNotFoundError
 from shardkit.store.backend import columns_of
 from shardkit.store.checksum import id_hash
+from shardkit.store.file_views import FileBytes, FileIntegers
 from shardkit.store.files import DataFolder
 from shardkit.store.index_files import (
     HASHES,
@@ -30,6 +32,9 @@ from shardkit.store.manifest import FileEntry, Manifest
 from shardkit.store.manifest_parser import load_manifest
 from shardkit.store.npy import OFFSET, check_npy, check_offsets, map_integers, map_npy
 
+MAPPED_BYTES = 1 << 25
+"""An index up to this size is mapped, which makes a look-up three to five times as fast; see file_views.py."""
+
 
 class IdIndex:
     """Ids and single-valued columns of all rows. Safe among threads and after a fork; opens no file twice.
@@ -39,7 +44,7 @@ class IdIndex:
     """
 
     def __init__(self, folder: DataFolder, manifest: Manifest) -> None:
-        """Check and map the files of the index.
+        """Check the files of the index, and map them if they are small.
 
         Raises:
             CorruptShardError: A file is missing, of the wrong size, or its header or ends are off.
@@ -51,10 +56,12 @@ class IdIndex:
         self._count = manifest.count
         self._files = {file.path: file for file in manifest.index.files}
         self.check()
-        self._data = folder.map(*self._place(IDS))
-        self._offsets = map_integers(folder, *self._place(OFFSETS), self._count + 1)
-        self._hashes = map_integers(folder, *self._place(HASHES), self._count)
-        self._rows = map_integers(folder, *self._place(ROWS), self._count)
+        is_small = sum(file.bytes for file in manifest.index.files) <= MAPPED_BYTES
+        integers = map_integers if is_small else FileIntegers
+        self._data = folder.map(*self._place(IDS)) if is_small else FileBytes(folder, *self._place(IDS))
+        self._offsets = integers(folder, *self._place(OFFSETS), self._count + 1)
+        self._hashes = integers(folder, *self._place(HASHES), self._count)
+        self._rows = integers(folder, *self._place(ROWS), self._count)
 
     def __len__(self) -> int:
         return self._count
@@ -70,7 +77,7 @@ class IdIndex:
         except UnicodeDecodeError as error:
             raise self._corrupt(f"the id of row {row} is not UTF-8") from error
 
-    def encoded_id(self, row: int) -> memoryview:
+    def encoded_id(self, row: int) -> Payload:
         """Return the UTF-8 bytes of the id in `row`.
 
         Raises:

@@ -188,10 +188,9 @@ def _refusals(path: Path) -> Iterator[None]:
     try:
         yield
     except lmdb.Error as error:
-        code = getattr(error, "code", 0)
-        if code == errno.EIO and shutil.disk_usage(path.parent).free < _FULL_BYTES:
-            code = errno.ENOSPC  # LMDB calls a short write an input/output error
-        reason = os.strerror(code) if code in errno.errorcode else str(error)
+        reason = str(error)
+        if os.strerror(errno.EIO) in reason and shutil.disk_usage(path.parent).free < _FULL_BYTES:
+            reason = os.strerror(errno.ENOSPC)  # LMDB calls a short write an input/output error
         raise OutputError(f"{path}: cannot be written: {reason}") from error
 
 

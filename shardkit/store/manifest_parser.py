@@ -7,6 +7,7 @@ of files is held against the files elsewhere, when they are opened.
 import json
 import os
 import re
+import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -15,7 +16,7 @@ from shardkit.contract import Contract
 from shardkit.errors import ContractError, DatasetNotFoundError, ManifestError, UnsupportedVersionError
 from shardkit.store.backend import columns_of
 from shardkit.store.backends import BACKENDS
-from shardkit.store.files import PARTIAL, is_safe_path
+from shardkit.store.files import OPEN_FLAGS, PARTIAL, is_safe_path
 from shardkit.store.index_files import index_paths
 from shardkit.store.manifest import (
     FORMAT_MAJOR,
@@ -46,7 +47,9 @@ def load_manifest(root: str | os.PathLike[str]) -> Manifest:
     """
     path = Path(root) / MANIFEST_NAME
     try:
-        with path.open("rb") as stream:
+        with os.fdopen(os.open(path, OPEN_FLAGS), "rb") as stream:
+            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+                raise ManifestError(f"{path}: is not a regular file; it cannot be a manifest")
             data = stream.read(MAX_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise DatasetNotFoundError(f"{os.fspath(root)}: {_why_none(Path(root))}") from error

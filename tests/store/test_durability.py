@@ -21,7 +21,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     if os.geteuid() != 0 or subprocess.run(command, capture_output=True, check=False).returncode:
         pytest.skip("mounting a small file system takes root")
     yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 def test_a_full_disk_is_an_error_that_names_the_shard(small_disk: Path, backend: str) -> None:

@@ -1,5 +1,6 @@
 """The id index: both ways, as a sequence, and over collisions."""
 
+import os
 import pickle
 from pathlib import Path
 
@@ -7,11 +8,19 @@ import numpy as np
 import pytest
 from small_datasets import CONTRACT, ROWS, row, write_dataset
 
-from shardkit.errors import FormatError, RecordNotFoundError
+from shardkit.errors import CorruptShardError, FormatError, RecordNotFoundError
 from shardkit.store import IdSequence, Store, commit, index_writer, make_manifest, write_index
 from shardkit.store import ids as ids_module
 
 IDS = ["a/1.jpg", "a/2.jpg", "ü/3", "b/1.jpg", "b/2.jpg"]
+
+
+@pytest.fixture(autouse=True, params=["mapped", "read"])
+def access(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Small indexes are mapped, large ones read piece by piece; all must hold for both."""
+    if request.param == "read":
+        monkeypatch.setattr(ids_module, "MAPPED_BYTES", 0)
+    return str(request.param)
 
 
 @pytest.fixture
@@ -118,3 +127,13 @@ def test_a_data_set_without_records_is_readable(tmp_path: Path) -> None:
     assert (len(store), list(store.ids), store.column("label").shape) == (0, [], (0,))
     with pytest.raises(RecordNotFoundError):
         store.row_of("a")
+
+
+def test_an_index_file_cut_while_it_is_read_piece_by_piece_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ids_module, "MAPPED_BYTES", 0)
+    store = Store(write_dataset(tmp_path, "memmap", ROWS))
+    os.truncate(tmp_path / "index/00001/ids.bin", 3)
+    with pytest.raises(CorruptShardError, match=r"ids.bin: was cut while in use"):
+        store.id_of(4)

@@ -1,6 +1,7 @@
 """The manifest parser names the first fault, and never lets anything but its own errors out."""
 
 import json
+import os
 from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
@@ -120,6 +121,21 @@ def test_an_endless_manifest_is_refused(tmp_path: Path) -> None:
     with (tmp_path / "manifest.json").open("wb") as stream:
         stream.truncate(300 << 20)  # sparse
     with pytest.raises(ManifestError, match="larger than"):
+        Store(tmp_path)
+
+
+def test_a_manifest_that_is_no_regular_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "manifest.json"
+    os.mkfifo(path)
+    with pytest.raises(ManifestError, match="not a regular file"):
+        Store(tmp_path)
+    path.unlink()
+    path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ManifestError, match="symbolic links"):
+        Store(tmp_path)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(ManifestError, match="director"):
         Store(tmp_path)
 
 

@@ -11,7 +11,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shardkit.contract import Contract
+    from shardkit.contract import (
+        ArrayField,
+        BytesField,
+        Contract,
+        ImageField,
+        JsonField,
+        LabelField,
+        RecordRules,
+        ScalarField,
+        TextField,
+    )
     from shardkit.errors import ShardkitError
     from shardkit.ingestion import IngestReport, ingest
     from shardkit.reading import DevicePrefetcher, ShardDataset, ShardIterableDataset, collate
@@ -20,12 +30,20 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "ArrayField",
+    "BytesField",
     "Contract",
     "DevicePrefetcher",
+    "ImageField",
     "IngestReport",
+    "JsonField",
+    "LabelField",
+    "RecordRules",
+    "ScalarField",
     "ShardDataset",
     "ShardIterableDataset",
     "ShardkitError",
+    "TextField",
     "VerifyReport",
     "collate",
     "ingest",
@@ -33,7 +51,15 @@ __all__ = [
 ]
 
 _HOMES = {
+    "ArrayField": "shardkit.contract",
+    "BytesField": "shardkit.contract",
     "Contract": "shardkit.contract",
+    "ImageField": "shardkit.contract",
+    "JsonField": "shardkit.contract",
+    "LabelField": "shardkit.contract",
+    "RecordRules": "shardkit.contract",
+    "ScalarField": "shardkit.contract",
+    "TextField": "shardkit.contract",
     "ShardkitError": "shardkit.errors",
     "IngestReport": "shardkit.ingestion",
     "ingest": "shardkit.ingestion",

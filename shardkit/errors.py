@@ -10,15 +10,14 @@ callers in the same process.
     ├── SourceError                                raw input cannot be read
     ├── OutputError                                the output cannot be written, or holds something already
     ├── IngestError                                ingestion ended without committing a data set
+    ├── WorkerError                                a worker process was killed
     ├── FormatError (ValueError)                   the data set on disk breaks docs/format.md
     │   ├── UnsupportedVersionError
     │   ├── ManifestError
     │   └── CorruptShardError                      truncated, altered or inconsistent shard, index or record
     ├── DatasetNotFoundError (FileNotFoundError)   no manifest: not a data set, or an ingest that never finished
     ├── RecordNotFoundError (LookupError)
-    ├── TransformError                             a transform broke its promise
-    ├── CoverageError                              ids are missing, duplicate or unexpected
-    └── MissingDependencyError (ImportError)       names the extra to install
+    └── TransformError                             a transform broke its promise
 """
 
 from typing import Any, ClassVar
@@ -72,7 +71,11 @@ class OutputError(ShardkitError):
 
 
 class IngestError(ShardkitError):
-    """Ingestion stopped without committing: records were rejected under ``abort``, or a worker died."""
+    """Ingestion stopped without committing: records were rejected under ``abort``, or none fits."""
+
+
+class WorkerError(ShardkitError):
+    """A worker process was killed: names what it may have been at."""
 
 
 class FormatError(ShardkitError, ValueError):
@@ -103,13 +106,3 @@ class RecordNotFoundError(ShardkitError, LookupError):
 
 class TransformError(ShardkitError):
     """A transform changed a shape, dropped a field or returned None without leave to do so."""
-
-
-class CoverageError(ShardkitError):
-    """Ids are missing, duplicate or unexpected."""
-
-
-class MissingDependencyError(ShardkitError, ImportError):
-    """An optional library is not installed: names the command that installs it."""
-
-    exit_status = 2

@@ -4,19 +4,22 @@ Exit status: 0, all well; 1, the data falls short; 2, wrong use; 130 and 143, in
 """
 
 import functools
+import io
 import os
 import signal
 import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import ParamSpec
+from typing import Annotated, ParamSpec
 
 import typer
 
+from shardkit import __version__
 from shardkit.cli.contract import infer_command
 from shardkit.cli.get import get_command
 from shardkit.cli.info import info_command
 from shardkit.cli.ingest import ingest_command
+from shardkit.cli.output import printable
 from shardkit.cli.verify import verify_command
 from shardkit.errors import ShardkitError
 
@@ -29,13 +32,15 @@ Parameters = ParamSpec("Parameters")
 def main() -> None:
     """Run the command line on ``sys.argv`` and exit."""
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # ids may hold anything
+        if isinstance(stream, io.TextIOWrapper):  # it is None where the descriptor is closed
+            stream.reconfigure(errors="backslashreplace")  # ids may hold anything
     signal.signal(signal.SIGTERM, _terminate)
     _build()()
 
 
 def _build() -> typer.Typer:
     app = _group("Take raw training data in once, checked; feed PyTorch from it, every sample accounted for.")
+    app.callback()(_root)
     app.command("ingest")(_answering(ingest_command))
     app.command("verify")(_answering(verify_command))
     app.command("info")(_answering(info_command))
@@ -57,8 +62,24 @@ def _group(purpose: str) -> typer.Typer:
     )
 
 
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
+        print(__version__)
+        raise typer.Exit
+
+
+_Version = Annotated[
+    bool,
+    typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version),
+]
+
+
+def _root(version: _Version = False) -> None:
+    """Take raw training data in once, checked; feed PyTorch from it, every sample accounted for."""
+
+
 def _nothing() -> None:
-    pass
+    """Contracts: what a record must be."""
 
 
 def _answering(command: Callable[Parameters, int]) -> Callable[Parameters, None]:
@@ -68,15 +89,22 @@ def _answering(command: Callable[Parameters, int]) -> Callable[Parameters, None]
     def answer(*arguments: Parameters.args, **options: Parameters.kwargs) -> None:
         try:
             status = command(*arguments, **options)
-            sys.stdout.flush()
+            print(end="", flush=True)
         except ShardkitError as error:
-            print(f"shardkit: {error}", file=sys.stderr)
+            print(f"shardkit: {printable(str(error))}", file=sys.stderr)
             status = error.exit_status
         except KeyboardInterrupt:
             print("shardkit: interrupted", file=sys.stderr)
             status = _INTERRUPTED
-        except BrokenPipeError:  # whoever read our output went away, and nobody is left to tell
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except MemoryError:
+            print("shardkit: out of memory; use fewer workers or fewer records per shard", file=sys.stderr)
+            status = 1
+        except (
+            OSError
+        ) as error:  # what our own files refuse is a ShardkitError: this is the system, or stdout
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or flushing stdout at exit fails again
+            if not isinstance(error, BrokenPipeError):
+                print(f"shardkit: the system refused: {error.strerror}", file=sys.stderr)
             status = 1
         raise typer.Exit(status)
 

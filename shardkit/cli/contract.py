@@ -8,6 +8,7 @@ import typer
 
 from shardkit.cli.output import print_counts
 from shardkit.contract import render_toml, write_text
+from shardkit.errors import OutputError
 from shardkit.ingestion import Inference, infer
 from shardkit.sources import open_source
 
@@ -18,9 +19,14 @@ def infer_command(
         Path | None,
         typer.Option("-o", "--output", metavar="FILE", help="Write the contract there, not to stdout."),
     ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace FILE if it exists.")] = False,
     samples: Annotated[int, typer.Option(min=1, help="Records to decode, about.")] = 2048,
 ) -> int:
     """Look at a sample of RAW, say what is there, and propose a contract with its open decisions marked."""
+    if output is not None and output.exists() and not overwrite:
+        raise OutputError(
+            f"{output}: exists already, perhaps with decisions in it; pass --overwrite to replace it"
+        )
     inference = infer(open_source(raw), samples)
     text = render_toml(inference.contract.to_dict(), _comments(inference))
     _describe(inference)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from shardkit.contract import JsonField, LabelField, ScalarField, TextField
 from shardkit.errors import OutputError, RecordNotFoundError
 from shardkit.store import Store
 
@@ -14,35 +15,57 @@ def get_command(
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The data set.")],
     record_id: Annotated[str, typer.Argument(metavar="ID", help="The record's id.")],
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write there instead of to stdout.")
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write there, exactly as stored.")
     ] = None,
     field: Annotated[
         str | None, typer.Option(metavar="NAME", help="Which field; default the first that holds a file.")
     ] = None,
 ) -> int:
-    """Write one field of one record, exactly as stored and with its checksum checked."""
-    with Store.open(out) as store:
-        column = _column(store, field)
-        row = store.row_of(record_id)
+    """Write one field of one record, its checksum checked; numbers and text are printed, files as stored."""
+    with Store(out) as store:
+        name = _choose(store, field)
+        column = list(store.contract.fields).index(name)
+        row = _find(store, record_id)
         payload = store.payload(row, column)
         store.check(row, column, payload)
-        data = bytes(payload)
-    if output is None:
+        spec, data = store.contract.fields[name], bytes(payload)
+    if output is not None:
+        _write(output, data)
+    elif isinstance(spec, LabelField | ScalarField):
+        print(spec.decode(data))
+    elif isinstance(spec, TextField | JsonField):
+        print(data.decode("utf-8"))
+    elif sys.stdout.isatty():
+        raise typer.BadParameter(f"{name!r} is binary, and this is a terminal: give -o FILE")
+    else:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
-        return 0
-    try:
-        output.write_bytes(data)
-    except OSError as error:
-        raise OutputError(f"{output}: cannot be written: {error.strerror}") from error
     return 0
 
 
-def _column(store: Store, field: str | None) -> int:
+def _choose(store: Store, field: str | None) -> str:
     fields = store.contract.fields
-    names = list(fields)
     if field is None:
-        return next((at for at, name in enumerate(names) if fields[name].takes_file), 0)
-    if field not in names:
-        raise RecordNotFoundError(f"the data set has no field {field!r}; it has {', '.join(names)}")
-    return names.index(field)
+        return next((name for name, spec in fields.items() if spec.takes_file), next(iter(fields)))
+    if field not in fields:
+        raise typer.BadParameter(f"the data set has no field {field!r}; it has {', '.join(fields)}")
+    return field
+
+
+def _find(store: Store, record_id: str) -> int:
+    """Return the row of an id; of one that the contract refused, say so."""
+    try:
+        return store.row_of(record_id)
+    except RecordNotFoundError as error:
+        for rejection in store.rejected():
+            if rejection.get("id") == record_id:
+                why = f"{rejection.get('reason')}: {rejection.get('sentence')}"
+                raise RecordNotFoundError(f"{error}: it was rejected at ingest ({why})") from error
+        raise
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be written: {error.strerror}") from error

@@ -10,6 +10,7 @@ import typer
 
 from shardkit.cli.output import print_json, show_bytes
 from shardkit.contract import Contract, Field, LabelField
+from shardkit.errors import CorruptShardError
 from shardkit.store import Store
 
 _CLASSES_SHOWN = 20
@@ -51,10 +52,13 @@ def _facts(store: Store) -> dict[str, Any]:
 
 def _label_counts(store: Store, name: str, spec: LabelField) -> dict[str, int]:
     numbers, counts = np.unique(store.column(name), return_counts=True)
-    names = spec.classes or ()
-    found = dict(zip(numbers.tolist(), counts.tolist(), strict=True))
+    if numbers.size and not 0 <= numbers.min() <= numbers.max() < spec.count:
+        raise CorruptShardError(
+            f"{store.path}: the index of {name!r} holds a label outside [0, {spec.count}); it was altered"
+        )
+    names = spec.classes or range(spec.count)
     return {
-        str(names[number]) if number < len(names) else str(number): count for number, count in found.items()
+        str(names[number]): count for number, count in zip(numbers.tolist(), counts.tolist(), strict=True)
     }
 
 

@@ -8,14 +8,19 @@ _UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
 
 
 def print_json(value: Mapping[str, Any]) -> None:
-    """Print one JSON object on stdout."""
-    print(json.dumps(value, ensure_ascii=False, indent=2))
+    """Print one JSON object on stdout, in ASCII, which every terminal and parser takes."""
+    print(json.dumps(value, indent=2))
 
 
 def print_counts(title: str, counts: Mapping[str, int], file: TextIO | None = None) -> None:
     """Print one line a count, with `title` in front of each, on stdout or `file`."""
     for name, count in counts.items():
-        print(f"  {title:<10} {name}: {count:,}", file=file)
+        print(f"  {title:<10} {printable(name)}: {count:,}", file=file)
+
+
+def printable(text: str) -> str:
+    """Return `text` on one line, with control characters (of names, which may hold anything) as escapes."""
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
 def show_bytes(count: int) -> str:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from shardkit.cli.output import print_json
+from shardkit.cli.output import print_json, printable
 from shardkit.verification import VerifyReport, verify
 
 _SHOWN = 20  # problems printed one by one
@@ -32,7 +32,7 @@ def _print(out: Path, report: VerifyReport) -> None:
     for name, count in report.checked.items():
         print(f"  checked    {name}: {count:,}")
     for problem in report.problems[:_SHOWN]:
-        print(f"  PROBLEM    {problem.kind}: {problem.sentence}")
+        print(f"  PROBLEM    {problem.kind}: {printable(problem.sentence)}")
     problems = sum(report.counts.values())
     if problems > _SHOWN:
         print(f"  PROBLEM    and {problems - _SHOWN:,} more (--json lists up to 1,000)")

@@ -26,9 +26,10 @@ class ArrayField(Field):
     """An array of each record, given as an array (numpy, torch), as nested lists, or as a .npy file.
 
     Attributes:
-        dtype: As for a scalar. An array is taken as it is or cast where nothing can be lost (``uint8`` to
-            ``int32``, never ``float64`` to ``float32``). Plain lists have no dtype of their own: whole
-            numbers must fit the dtype, and decimals are rounded to the nearest that a float dtype holds.
+        dtype: As for a scalar. An array is taken as it is or cast where nothing is lost (``uint8`` to
+            ``int32``, never ``float64`` to ``float32``; ``int64`` to ``float64`` if that holds each of its
+            numbers). Plain lists have no dtype of their own: whole numbers must fit a whole-number dtype, and
+            any number is rounded to the nearest that a float dtype holds.
         shape: Size of each axis; -1 where it varies.
         min: Least element allowed, or None.
         max: Greatest element allowed, or None.
@@ -46,7 +47,7 @@ class ArrayField(Field):
 
     def __post_init__(self) -> None:
         check_dtype(self.dtype)
-        _check_shape_key(self.shape, np.dtype(self.dtype).itemsize)
+        object.__setattr__(self, "shape", _shape(self.shape, np.dtype(self.dtype).itemsize))
         check_bounds(self.dtype, self.min, self.max)
         check_flag("finite", self.finite)
 
@@ -105,6 +106,8 @@ class ArrayField(Field):
         if not np.can_cast(array.dtype, self.dtype, "safe"):
             sentence = f"the array's dtype is {array.dtype}, which cannot become {self.dtype} without loss"
             raise Violation(Reason.WRONG_TYPE, sentence)
+        if array.dtype.kind in "iu" and np.dtype(self.dtype).kind == "f":
+            _require_exact(array, self.dtype)
         return array
 
     def _fits(self, shape: tuple[int, ...]) -> bool:
@@ -146,11 +149,21 @@ def _to_array(value: Any) -> Array:
         ) from error
 
 
-def _check_shape_key(shape: Any, itemsize: int) -> None:
+def _require_exact(whole: Array, dtype: str) -> None:
+    """Refuse a whole number that a float dtype would round; numpy calls int64 to float64 safe all the same."""
+    all_exact = 2 ** (np.finfo(dtype).nmant + 1)
+    for number in whole[(whole > all_exact) | (whole < -all_exact)].tolist():
+        if int(float(number)) != number:
+            sentence = f"the array holds {number}, which cannot become {dtype} without loss"
+            raise Violation(Reason.WRONG_TYPE, sentence)
+
+
+def _shape(shape: Any, itemsize: int) -> tuple[int, ...]:  # Any: whatever stood in the contract
     allowed = f"allowed is a list of 1 to {_MAX_AXES} sizes, each 1 or more, or -1 where it varies"
-    if not isinstance(shape, tuple) or not 1 <= len(shape) <= _MAX_AXES:
+    if not isinstance(shape, list | tuple) or not 1 <= len(shape) <= _MAX_AXES:
         raise wrong_key("shape", shape, allowed)
     if not all(is_whole(size) and (size == -1 or size >= 1) for size in shape):
         raise wrong_key("shape", shape, allowed)
     if math.prod(abs(size) for size in shape) * itemsize > _MAX_BYTES:
         raise wrong_key("shape", shape, f"an array may have at most {_MAX_BYTES} bytes")
+    return tuple(shape)

@@ -4,6 +4,7 @@ A field knows nothing of files, shards or torch. Its *payload* is the run of byt
 value (docs/format.md, "Payloads"); the same payload is written by every shard backend and covered by the checksum.
 """
 
+import math
 import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
@@ -43,7 +44,7 @@ class Layout:
         """Bytes of one payload. Only for fixed layouts."""
         if self.dtype is None:
             raise ValueError("payloads of this layout vary in length")
-        return int(self.dtype.itemsize * np.prod(self.shape, dtype=np.int64))
+        return self.dtype.itemsize * math.prod(self.shape)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from shardkit.contract.images.examination import DECODER_WARNINGS, examine
 from shardkit.contract.images.facts import Facts, Picture
 from shardkit.contract.images.inspection import inspect
 from shardkit.contract.images.jpeg import JpegFacts
-from shardkit.contract.images.pixels import decode_turbo, require_pixels
+from shardkit.contract.images.pixels import decode_turbo, require_decodable, require_pixels
 from shardkit.contract.images.policies import CHANNELS, Policies, conversions, deliver, refuse
 from shardkit.contract.images.quiet import quiet_pixels
 from shardkit.contract.images.sniff import FORMATS, promised_format
@@ -133,9 +133,10 @@ class ImageField(Field):
         for key, allowed in _CHOICES.items():
             check_choice(key, getattr(self, key), allowed)
         object.__setattr__(self, "formats", _formats(self.formats))
-        for key in ("min_size", "max_size", "size"):
-            if getattr(self, key) is not None:
-                object.__setattr__(self, key, _size(key, getattr(self, key)))
+        object.__setattr__(self, "min_size", _size("min_size", self.min_size))
+        object.__setattr__(self, "max_size", _size("max_size", self.max_size))
+        if self.size is not None:
+            object.__setattr__(self, "size", _size("size", self.size))
         check_whole("max_pixels", self.max_pixels, 1, 2**63 - 1)
         self._check_keys_together()
 
@@ -217,11 +218,14 @@ class ImageField(Field):
         if self.store == "raw":
             return None
         try:
-            facts = inspect(bytes(payload), complete=False)
+            facts = self._inspect_stored(bytes(payload))
+            colorspace = self._direct_colorspace(facts)
+            if colorspace is None:
+                return None
+            self._require_size(facts.height, facts.width)
         except Violation as violation:
-            raise _damaged(violation) from violation
-        colorspace = self._direct_colorspace(facts)
-        return None if colorspace is None else DecodePlan(colorspace, facts.height, facts.width)
+            raise _unfit(violation) from violation
+        return DecodePlan(colorspace, facts.height, facts.width)
 
     def decode(self, payload: Payload) -> npt.NDArray[np.uint8]:
         """Return the picture in a stored payload: C-contiguous ``uint8[H, W, C]``.
@@ -229,20 +233,41 @@ class ImageField(Field):
         It is writable and owned by the caller. Safe in threads; the GIL is released while a JPEG is decoded.
 
         Raises:
-            FormatError: The payload is damaged.
+            FormatError: The payload is damaged, or the contract would never have let it in. Format and pixels
+                are judged by its header, before a decoder sees it.
         """
         if self.store == "raw":
             return self._decode_raw(payload)
         data = bytes(payload)
         try:
-            facts = inspect(data, complete=False)
-            colorspace = self._direct_colorspace(facts)
-            if colorspace is not None:
-                with contextlib.suppress(ValueError):  # what simplejpeg refuses, Pillow may serve
-                    return decode_turbo(data, colorspace, strict=False)
-            return _writable(deliver(self.policies, quiet_pixels(data, facts)))
+            samples = self._decode_stored(data, self._inspect_stored(data))
+            self._require_size(samples.shape[0], samples.shape[1])
         except Violation as violation:
-            raise _damaged(violation) from violation
+            raise _unfit(violation) from violation
+        return samples
+
+    @cached_property
+    def _stored_formats(self) -> frozenset[str]:
+        """Formats that payloads have: those let in, and those that :meth:`check` writes itself."""
+        return frozenset({"jpeg"} if self.store == "jpeg" else {*self.formats, "png"})
+
+    def _inspect_stored(self, data: bytes) -> Facts:
+        """Return the header facts of a payload that may be decoded: the disk is not trusted."""
+        facts = inspect(data, complete=False)
+        if facts.format not in self._stored_formats:
+            expected = ", ".join(sorted(self._stored_formats))
+            raise Violation(
+                Reason.FORMAT_NOT_ALLOWED, f"a {facts.format} image; the contract allows {expected} here"
+            )
+        require_decodable(data, facts, self.max_pixels)
+        return facts
+
+    def _decode_stored(self, data: bytes, facts: Facts) -> npt.NDArray[np.uint8]:
+        colorspace = self._direct_colorspace(facts)
+        if colorspace is not None:
+            with contextlib.suppress(ValueError):  # what simplejpeg refuses, Pillow may serve
+                return decode_turbo(data, colorspace, strict=False)
+        return _writable(deliver(self.policies, quiet_pixels(data, facts)))
 
     def _decode_raw(self, payload: Payload) -> npt.NDArray[np.uint8]:
         layout = self.layout
@@ -324,17 +349,19 @@ class ImageField(Field):
             )
 
     def _size_fits(self, size: Size) -> bool:
-        return all(
-            least <= side <= most
-            for least, side, most in zip(self.min_size, size, self.max_size, strict=True)
-        )
+        (least_height, least_width), (most_height, most_width) = self.min_size, self.max_size
+        return least_height <= size[0] <= most_height and least_width <= size[1] <= most_width
 
 
 def _formats(value: Any) -> tuple[str, ...]:  # Any: whatever stood in the contract
-    if not isinstance(value, list | tuple) or not value or not all(name in FORMATS for name in value):
+    if not isinstance(value, list | tuple) or not value or not all(_is_format(name) for name in value):
         allowed = ", ".join(f'"{name}"' for name in FORMATS)
         raise wrong_key("formats", value, f"allowed is a list of one or more of {allowed}")
     return tuple(name for name in FORMATS if name in value)
+
+
+def _is_format(name: object) -> bool:
+    return isinstance(name, str) and name in FORMATS
 
 
 def _size(key: str, value: Any) -> Size:  # Any: whatever stood in the contract
@@ -349,5 +376,5 @@ def _writable(samples: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     return samples if samples.flags.writeable else samples.copy()
 
 
-def _damaged(error: Exception) -> FormatError:
-    return FormatError(f"a stored image cannot be decoded, though it could when it was ingested: {error}")
+def _unfit(violation: Violation) -> FormatError:
+    return FormatError(f"a stored image cannot be decoded as its contract asks: {violation}")

@@ -24,8 +24,15 @@ def show_value(value: object) -> str:
     elif isinstance(value, list | tuple):
         text = f"[{', '.join(show_value(item) for item in value[:8])}{', …' if len(value) > 8 else ''}]"
     else:
-        text = repr(value)
+        text = _one_line(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def _one_line(value: object) -> str:
+    try:
+        return " ".join(repr(value).split())
+    except ValueError:  # Python prints no int of over 4300 digits
+        return f"a value of type {type(value).__name__}, too long to show"
 
 
 def wrong_key(key: str, value: object, allowed: str) -> ContractError:

@@ -48,26 +48,35 @@ def build_field(table: Mapping[str, Any]) -> Field:
 
 
 def build_from_keys(cls: type[_T], table: Mapping[str, Any]) -> _T:
-    """Return the dataclass `cls` made of a contract table; lists become tuples.
+    """Return the dataclass `cls` made of a contract table.
 
     Raises:
         ContractError: As for `build_field`.
     """
     known = {key.name: key for key in fields(cls) if key.init}  # type: ignore[arg-type]  # a dataclass, by contract
-    for key, value in table.items():
-        if key not in known:
-            allowed = f"unknown key{did_you_mean(key, known)}; allowed are {', '.join(known) or 'none'}"
-            raise wrong_key(key, value, allowed)
+    require_known(table, known)
     for key, described in known.items():
         if key not in table and described.default is MISSING and described.default_factory is MISSING:
             raise ContractError(f"no key {show_value(key)}: it must be given")
-    values = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
     try:
-        return cls(**values)
+        return cls(**table)
     except ContractError as error:
         raise ContractError(
             str(error), key=error.context.get("key") or _first_word(str(error), known)
         ) from None
+
+
+def require_known(table: Mapping[str, Any], known: Iterable[str]) -> None:
+    """Check that every key of a contract table is one of `known`.
+
+    Raises:
+        ContractError: One is not; names the closest that is, and all that are allowed.
+    """
+    names = list(known)
+    for key, value in table.items():
+        if key not in names:
+            allowed = f"unknown key{did_you_mean(key, names)}; allowed are {', '.join(names) or 'none'}"
+            raise wrong_key(key, value, allowed)
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:

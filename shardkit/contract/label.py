@@ -41,7 +41,7 @@ class LabelField(Field):
         if self.num_classes is not None:
             check_whole("num_classes", self.num_classes, 1, _INT64_MAX)
         if self.classes is not None:
-            _check_classes(self.classes)
+            object.__setattr__(self, "classes", _classes(self.classes))
 
     @property
     def count(self) -> int:
@@ -115,9 +115,9 @@ class LabelField(Field):
         return f"the label is {show_number(value)}, which is no class; {allowed}"
 
 
-def _check_classes(classes: Any) -> None:
+def _classes(classes: Any) -> tuple[str, ...]:  # Any: whatever stood in the contract
     allowed = "allowed is a list of distinct, non-empty names"
-    if not isinstance(classes, tuple) or not classes:
+    if not isinstance(classes, list | tuple) or not classes:
         raise wrong_key("classes", classes, allowed)
     seen = set()
     for name in classes:
@@ -126,6 +126,7 @@ def _check_classes(classes: Any) -> None:
         if name in seen:
             raise wrong_key("classes", classes, f"{show_number(name)} stands there twice; {allowed}")
         seen.add(name)
+    return tuple(classes)
 
 
 def _is_utf8(text: str) -> bool:

@@ -13,7 +13,8 @@ class Rejection:
         id: The record's id, or the best name it has where the id itself is bad.
         source: Where it stands in the raw input, such as ``cats/1.jpg`` or ``labels.csv row 7``.
         reason: Stable code.
-        sentence: One plain sentence for a person; holds no contents of the record.
+        sentence: One plain sentence for a person. Of the record's contents it may quote a label, a number or
+            the text in place of one, escaped and cut to 40 characters; never an image, a text or JSON.
         field: The field at fault, or None for the record as a whole.
     """
 

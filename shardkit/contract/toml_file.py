@@ -4,8 +4,11 @@
 report.
 """
 
+import contextlib
+import errno
 import os
 import re
+import stat
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -45,7 +48,7 @@ class TomlFile:
         """
         shown = os.fspath(path)
         try:
-            raw = Path(path).read_bytes()
+            raw = _read_regular(path)
         except OSError as error:
             raise ContractError(f"{shown}: cannot read the contract file: {error.strerror}") from error
         try:
@@ -64,6 +67,15 @@ class TomlFile:
         """Return an error text with the path and, where `keys` leads to one, the line in front."""
         line = find_line(self.text, keys)
         return f"{self.path} line {line}: {text}" if line else f"{self.path}: {text}"
+
+
+def _read_regular(path: str | PathLike[str]) -> bytes:
+    """Return the content of a regular file: a FIFO would be waited for, and a device may never end."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file")
+        return file.read()
 
 
 def _syntax_message(path: str, text: str, fault: str) -> str:
@@ -135,7 +147,7 @@ def write_text(path: str | PathLike[str], text: str) -> None:
         OutputError: The system refused.
     """
     target = Path(path)
-    beside = target.with_name(f".{target.name}.{os.getpid()}")
+    beside = target.parent / f".{target.name}.{os.getpid()}"
     try:
         with open(beside, "xb") as file:
             file.write(text.encode("utf-8"))
@@ -143,5 +155,6 @@ def write_text(path: str | PathLike[str], text: str) -> None:
             os.fsync(file.fileno())
         os.replace(beside, target)
     except OSError as error:
-        beside.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # there may be no such file, nor a folder for it
+            beside.unlink()
         raise OutputError(f"{os.fspath(path)}: cannot write the file: {error.strerror}") from error

@@ -5,6 +5,7 @@ At most a few tasks a worker are in flight, so that memory stays bounded however
 
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -13,11 +14,11 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from shardkit.errors import IngestError
+from shardkit.errors import SourceError, WorkerError
 
-_IN_FLIGHT_PER_WORKER = 3
+_WAITING = 2  # tasks ready for whoever is done first; each may hold records, so no more than that
 _PARENT_CHECK_SECONDS = 0.5
 
 Task = TypeVar("Task")
@@ -48,17 +49,20 @@ def run_ordered(
         describe: Names a task in a message.
 
     Raises:
-        IngestError: A worker was killed; the message names the tasks it may have been at.
+        WorkerError: A worker was killed; the message names the tasks it may have been at.
+        SourceError: A task cannot be sent to another process.
     """
     if workers == 0:
         yield from map(function, tasks)
         return
-    pool = ProcessPoolExecutor(workers, mp_context=_context(), initializer=_start_worker)
+    pool = ProcessPoolExecutor(
+        workers, mp_context=_context(), initializer=_start_worker, initargs=(os.getpid(),)
+    )
     in_flight: deque[tuple[Task, Future[Outcome]]] = deque()
     try:
         for task in tasks:
-            in_flight.append((task, pool.submit(function, task)))
-            if len(in_flight) >= workers * _IN_FLIGHT_PER_WORKER:
+            in_flight.append((task, pool.submit(_call, _pack(function, task, describe))))
+            if len(in_flight) >= workers + _WAITING:
                 yield in_flight[0][1].result()
                 in_flight.popleft()
         while in_flight:
@@ -66,12 +70,27 @@ def run_ordered(
             in_flight.popleft()
     except BrokenProcessPool as error:
         unfinished = [describe(task) for task, future in in_flight if not _succeeded(future)]
-        raise IngestError(
+        raise WorkerError(
             "a worker process was killed (by the system for want of memory, or by hand) while at "
-            + "; or ".join(unfinished[:workers] or ["the start of a task"])
+            + "; or ".join(unfinished[:workers] or ["its start"])
         ) from error
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _pack(function: Callable[[Task], Outcome], task: Task, describe: Callable[[Task], str]) -> bytes:
+    """Pickle a call here, where what cannot be pickled can be named."""
+    try:
+        return pickle.dumps((function, task))
+    except Exception as error:  # pickling runs code of the values, which may raise anything
+        raise SourceError(
+            f"{describe(task)}: cannot be sent to a worker process: {error}; pass workers=0"
+        ) from error
+
+
+def _call(packed: bytes) -> Any:  # Any: whatever the packed function returns
+    function, task = pickle.loads(packed)
+    return function(task)
 
 
 def _succeeded(future: "Future[Outcome]") -> bool:
@@ -81,16 +100,16 @@ def _succeeded(future: "Future[Outcome]") -> bool:
 def _context() -> multiprocessing.context.BaseContext:
     """Return fork on Linux: it starts at once and does not import the caller's script anew; spawn elsewhere.
 
-    The write side holds no locks or threads of its own when it forks.
+    Forked workers use numpy, Pillow and simplejpeg only, none of which keeps threads that a fork would lose.
     """
     return multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
 
 
-def _start_worker() -> None:
+def _start_worker(parent: int) -> None:
     """Let the parent alone answer Ctrl-C, since it shuts the pool down in good order; and never outlive it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    threading.Thread(target=_exit_with_parent, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
 
 
 def _exit_with_parent(parent: int) -> None:

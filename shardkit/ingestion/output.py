@@ -9,14 +9,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from shardkit.errors import OutputError
-from shardkit.store import MANIFEST_NAME, Manifest, load_manifest, remove_unreferenced
+from shardkit.ingestion.lock import LOCK_NAME, hold_lock
+from shardkit.store import (
+    MANIFEST_NAME,
+    STORE_NAMES,
+    Manifest,
+    load_manifest,
+    make_folder,
+    remove_unreferenced,
+)
 
 REPORTS = "reports"
-_LOCK_NAME = ".shardkit.lock"
-_OURS = frozenset({MANIFEST_NAME, "index", "shards", REPORTS, _LOCK_NAME})
+_OURS = STORE_NAMES | {REPORTS, LOCK_NAME}
 
 
 @dataclass(frozen=True)
@@ -25,13 +30,11 @@ class Output:
 
     Attributes:
         root: The folder.
-        previous: The data set that stands there and will be replaced, or None.
         first_shard: Number of the first new shard; above every number in use, so that old shards stay readable.
         generation: Generation of the data set to be committed.
     """
 
     root: Path
-    previous: Manifest | None
     first_shard: int
     generation: int
 
@@ -50,13 +53,14 @@ def claim(root: Path, overwrite: bool) -> Iterator[Output]:
     """
     made = _make(root)
     try:
-        with _locked(root):
+        with hold_lock(root):
             previous = _previous(root, overwrite)
             remove_unreferenced(root, previous)
             try:
                 yield _claimed(root, previous)
             finally:
                 remove_unreferenced(root, load_manifest(root) if (root / MANIFEST_NAME).exists() else None)
+                _drop_empty(root)
     finally:
         if made:
             with contextlib.suppress(OSError):
@@ -65,40 +69,22 @@ def claim(root: Path, overwrite: bool) -> Iterator[Output]:
 
 def _claimed(root: Path, previous: Manifest | None) -> Output:
     if previous is None:
-        return Output(root, previous, first_shard=0, generation=1)
+        return Output(root, first_shard=0, generation=1)
     highest = max((shard.number for shard in previous.shards), default=-1)
-    return Output(root, previous, highest + 1, previous.generation + 1)
+    return Output(root, highest + 1, previous.generation + 1)
 
 
 def _make(root: Path) -> bool:
-    """Make the folder if need be and return whether it was made."""
-    try:
-        if root.is_dir():
-            return False
-        root.mkdir(parents=True)
-    except OSError as error:
-        raise OutputError(f"{root}: cannot make the output folder: {error.strerror}", path=root) from error
-    return True
+    """Make the folder if need be, durably, and return whether it was made."""
+    is_new = not root.is_dir()
+    make_folder(root)
+    return is_new
 
 
-@contextlib.contextmanager
-def _locked(root: Path) -> Iterator[None]:
-    lock = FileLock(root / _LOCK_NAME, timeout=0)
-    try:
-        lock.acquire()
-    except Timeout as error:
-        raise OutputError(f"{root}: another ingest is writing to this folder", path=root) from error
-    except OSError as error:
-        raise OutputError(
-            f"{root}: cannot write to the output folder: {error.strerror}", path=root
-        ) from error
-    try:
-        yield
-    finally:
-        (root / _LOCK_NAME).unlink(
-            missing_ok=True
-        )  # before the release: whoever holds the lock owns the name
-        lock.release()
+def _drop_empty(root: Path) -> None:
+    for name in ("shards", "index"):
+        with contextlib.suppress(OSError):  # it is not there, or not empty
+            (root / name).rmdir()
 
 
 def _previous(root: Path, overwrite: bool) -> Manifest | None:

@@ -15,7 +15,7 @@ from shardkit.sources import Part, Source
 from shardkit.store import columns_of
 
 SHARDS_AIMED_AT = 64  # enough tasks to keep many workers evenly busy
-SMALLEST_SHARD = 256  # records; below that, files grow many and small
+SMALLEST_SHARD = 512  # records; below that, flushing files to disk begins to cost as much as decoding
 LARGEST_SHARD = 16384  # records; 82 KB photos make 1.3 GB then, which still copies and verifies in one go
 
 
@@ -27,13 +27,11 @@ class IngestSettings:
         backend: Name of the shard backend: ``"memmap"`` or ``"lmdb"``.
         workers: Processes; 0 does everything in the calling one.
         records_per_shard: Input records a shard, or None to fit it to the source.
-        overwrite: Replace the data set in the output folder once the new one is committed.
     """
 
     backend: str
     workers: int
     records_per_shard: int | None = None
-    overwrite: bool = False
 
 
 def shard_size(total: int | None) -> int:

@@ -11,17 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from shardkit.contract import Rejection
+from shardkit.errors import OutputError
 from shardkit.ingestion.tally import Tally
-from shardkit.store import write_atomically
+from shardkit.store import make_folder, remove, write_atomically
 
 SUMMARY = "summary.json"
 REJECTED = "rejected.jsonl"
+QUARANTINE = "quarantine"
 _SHOWN = 3  # rejections quoted in a message; the rest is in the report
 
 
 @dataclass(frozen=True)
 class IngestReport:
-    """The result of a run.
+    """The result of a run. ``seen = accepted + rejected + ignored``, as far as the run got.
 
     Attributes:
         out: The output folder.
@@ -42,9 +44,14 @@ class IngestReport:
     rejections: tuple[Rejection, ...] = ()
 
     @property
+    def accepted(self) -> int:
+        """Records that fit the contract."""
+        return self.tally.accepted
+
+    @property
     def stored(self) -> int:
-        """Records stored."""
-        return self.tally.stored
+        """Records stored: those accepted, or 0 if nothing was committed."""
+        return self.accepted if self.committed else 0
 
     @property
     def rejected(self) -> int:
@@ -53,17 +60,20 @@ class IngestReport:
 
     @property
     def seen(self) -> int:
-        """Everything the source held: stored, rejected and ignored."""
-        return self.stored + self.rejected + sum(self.ignored.values())
+        """Everything that was looked at: accepted, rejected and ignored."""
+        return self.accepted + self.rejected + sum(self.ignored.values())
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the summary as a JSON object; in it, ``seen = stored + rejected + ignored``."""
+        """Return the summary as a JSON object."""
         return {
             "out": str(self.out),
             "source": self.source,
             "committed": self.committed,
             "seconds": round(self.seconds, 3),
             "seen": self.seen,
+            "accepted": self.accepted,
+            "stored": self.stored,
+            "rejected": self.rejected,
             "ignored": sum(self.ignored.values()),
             "ignored_by_kind": dict(self.ignored.most_common()),
         } | self.tally.to_dict()
@@ -75,14 +85,28 @@ class IngestReport:
         return "; ".join(shown) + (f"; and {more} more" if more else "")
 
 
-def write_reports(folder: Path, report: IngestReport) -> None:
-    """Write the summary and the rejected records of a run into `folder`, replacing those of the last run.
+def clear_reports(folder: Path) -> None:
+    """Make the folder of reports, or remove from it what the last run set aside.
 
     Raises:
         OutputError: The system refused.
     """
+    make_folder(folder)
+    remove(folder / QUARANTINE)
+
+
+def write_reports(folder: Path, report: IngestReport) -> None:
+    """Write the summary and the rejected records of a run into `folder`, replacing those of the last run.
+
+    Raises:
+        OutputError: The system refused; says so if the data set itself is committed.
+    """
     lines = (json.dumps(each.to_dict(), ensure_ascii=False) + "\n" for each in report.rejections)
     summary = json.dumps(report.to_dict(), ensure_ascii=False, indent=2) + "\n"
-    folder.mkdir(exist_ok=True)
-    write_atomically(folder / REJECTED, "".join(lines).encode("utf-8", "backslashreplace"))
-    write_atomically(folder / SUMMARY, summary.encode("utf-8", "backslashreplace"))
+    try:
+        write_atomically(folder / REJECTED, "".join(lines).encode("utf-8", "backslashreplace"))
+        write_atomically(folder / SUMMARY, summary.encode("utf-8", "backslashreplace"))
+    except OutputError as error:
+        raise OutputError(
+            f"{error}" + ("; the data set itself is committed" if report.committed else "")
+        ) from error

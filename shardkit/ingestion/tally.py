@@ -12,22 +12,22 @@ class Tally:
     """Counts of one shard, or, added up, of a run.
 
     Attributes:
-        stored: Records written.
+        accepted: Records that fit the contract.
         rejected: Rejections by reason code.
-        kinds: Field name -> what was seen -> how often, over stored records (image modes, classes).
+        kinds: Field name -> what was seen -> how often, over accepted records (image modes, classes).
         converted: ``"field: policy"`` -> how often.
         warnings: ``"field: code"`` -> how often.
     """
 
-    stored: int = 0
+    accepted: int = 0
     rejected: Counter[str] = field(default_factory=Counter)
     kinds: dict[str, Counter[str]] = field(default_factory=dict)
     converted: Counter[str] = field(default_factory=Counter)
     warnings: Counter[str] = field(default_factory=Counter)
 
     def count(self, contract: Contract, record: CheckedRecord) -> None:
-        """Count one stored record."""
-        self.stored += 1
+        """Count one accepted record."""
+        self.accepted += 1
         for name, checked in zip(contract.fields, record.values, strict=True):
             if checked.seen:
                 self.kinds.setdefault(name, Counter())[checked.seen] += 1
@@ -40,7 +40,7 @@ class Tally:
 
     def add(self, other: "Tally") -> None:
         """Add the counts of another tally to this one."""
-        self.stored += other.stored
+        self.accepted += other.accepted
         self.rejected += other.rejected
         self.converted += other.converted
         self.warnings += other.warnings
@@ -50,8 +50,6 @@ class Tally:
     def to_dict(self) -> dict[str, Any]:
         """Return the counts as JSON objects, the most frequent first."""
         return {
-            "stored": self.stored,
-            "rejected": sum(self.rejected.values()),
             "rejected_by_reason": dict(self.rejected.most_common()),
             "kinds": {name: dict(counts.most_common()) for name, counts in self.kinds.items()},
             "converted": dict(self.converted.most_common()),

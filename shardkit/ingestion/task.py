@@ -95,7 +95,7 @@ def run_task(task: ShardTask) -> ShardOutcome:
         raise
     entry = None
     if writer is not None:
-        entry = seal_shard(task.root, task.number, task.backend, task.columns, tally.stored)
+        entry = seal_shard(task.root, task.number, task.backend, task.columns, tally.accepted)
     return ShardOutcome(entry, rejections, tally, len(task.part.ids))
 
 
@@ -112,15 +112,16 @@ def _judge(task: ShardTask) -> Iterator[CheckedRecord | Rejection]:
 
 
 def _set_aside(folder: Path, number: int, raw: RawRecord) -> None:
-    """Copy the files of a rejected record to the quarantine, under names that start with the record's number."""
+    """Copy the files (and bytes) of a rejected record aside, under names that start with the record's number."""
     for name, value in raw.values.items():
-        if not isinstance(value, FileContent):
+        content = FileContent(value, "bytes") if isinstance(value, bytes) else value
+        if not isinstance(content, FileContent):
             continue
-        original = _UNSAFE.sub("_", value.name.rsplit("/", 1)[-1])[-_NAME_LIMIT:]
+        original = _UNSAFE.sub("_", content.name.rsplit("/", 1)[-1])[-_NAME_LIMIT:]
         target = folder / f"{number:08d}-{name}-{original}"
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(value.data)
+            target.write_bytes(content.data)
         except OSError as error:
             raise OutputError(
                 f"{target}: cannot copy a rejected record aside: {error.strerror}", path=target

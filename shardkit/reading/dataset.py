@@ -15,8 +15,7 @@ from shardkit.reading.collate import Sample
 from shardkit.reading.decode import SampleReader
 from shardkit.reading.filtered import FilteredRows
 from shardkit.reading.guard import Transform, TransformGuard
-from shardkit.store import IdSequence, Store
-from shardkit.store.ids import require_same
+from shardkit.store import IdSequence, Store, require_same
 
 
 class ShardDataset(Dataset[Sample | None]):

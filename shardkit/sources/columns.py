@@ -64,7 +64,7 @@ def choose_columns(contract: Contract, columns: Sequence[str], name: str) -> Col
     if ID in columns:
         return Columns(ID, chosen)
     if not files:
-        raise SourceError(f"{name}: no column 'id' that names the records; {_found(columns)}")
+        raise SourceError(f"{name}: no column 'id' or 'path' that names the records; {_found(columns)}")
     return Columns(chosen[files[0]], chosen)
 
 
@@ -95,6 +95,7 @@ def _found(columns: Sequence[str]) -> str:
 class Guess:
     """What the values of one column allow so far."""
 
+    is_empty: bool = True
     is_whole: bool = True
     is_real: bool = True
     is_text: bool = True
@@ -103,9 +104,10 @@ class Guess:
     names: set[str] = field(default_factory=set)
 
     def add(self, value: Any, is_label: bool) -> None:
-        """Take one more value into account. A missing label says nothing of the others."""
-        if value is None or (value == "" and is_label):
+        """Take one more value into account. An empty cell says nothing of the others: ingestion will name it."""
+        if value is None or value == "":
             return
+        self.is_empty = False
         whole = read_whole(value)
         self.is_whole = self.is_whole and whole is not None and whole in _INT64
         self.is_real = self.is_real and (whole is not None or read_real(value) is not None)
@@ -137,6 +139,8 @@ def guess_label(guess: Guess, name: str) -> LabelField:
 
 def guess_value(guess: Guess) -> Field:
     """Return the field that a further column suggests."""
+    if guess.is_empty:
+        return TextField()
     if guess.is_whole:
         return ScalarField("int64")
     if guess.is_real:

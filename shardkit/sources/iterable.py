@@ -1,15 +1,21 @@
 """Records made by a program: any iterable of mappings, or a map-style data set such as torch's."""
 
+import copy
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from shardkit.contract import Contract, Reason, Rejection, find_id_fault, show_id
 from shardkit.errors import SourceError
 from shardkit.sources.source import Part, RawRecord
+
+_PART_BYTES = 64 << 20
+"""A part is closed when its records hold this much: parts wait in memory, a few more than there are workers."""
+_IMMUTABLE = (str, bytes, int, float, bool, type(None), np.generic)
+_END = object()
 
 
 class IterableSource:
@@ -98,13 +104,24 @@ class IterableSource:
 
 def _gather(records: Iterator[Any], first: int) -> Part:
     """Return a part of the records, each looked at as it comes: the next may reuse its buffers."""
-    ids, bad, carried = [], {}, []
-    for position, record in enumerate(records):
-        record_id, rejection = _judge(record, first + position)
-        ids.append(record_id)
+    ids: list[str] = []
+    bad: dict[int, Rejection] = {}
+    carried: list[dict[str, Any]] = []
+    weight = 0
+    while weight < _PART_BYTES and (record := next(records, _END)) is not _END:
+        record_id, rejection = _judge(record, first + len(ids))
+        values: dict[str, Any] = {}
+        if rejection is None:
+            try:
+                values = _snapshot(cast(Mapping[str, Any], record))
+            except Exception as error:  # copying runs code of the values, which may raise anything
+                place = _place(first + len(ids))
+                rejection = Rejection(record_id, place, Reason.BAD_ROW, f"a value cannot be copied: {error}")
         if rejection is not None:
-            bad[position] = rejection
-        carried.append(_snapshot(record) if rejection is None else {})
+            bad[len(ids)] = rejection
+        ids.append(record_id)
+        carried.append(values)
+        weight += _bytes_of(values)
     return Part(first, ids, range(first, first + len(ids)), tuple(carried), bad)
 
 
@@ -136,6 +153,14 @@ def _snapshot(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _freeze(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return value.copy()
-    return bytes(value) if isinstance(value, bytearray | memoryview) else value
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    return value if isinstance(value, _IMMUTABLE) else copy.deepcopy(value)
+
+
+def _bytes_of(values: Mapping[str, Any]) -> int:
+    """Return about how much memory the large ones among some values take."""
+    return sum(
+        getattr(value, "nbytes", 0) + (len(value) if isinstance(value, bytes | str) else 0)
+        for value in values.values()
+    )

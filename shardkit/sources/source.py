@@ -83,7 +83,7 @@ class Source(Protocol):
         """
 
     def parts(self, size: int) -> Iterator[Part]:
-        """Yield all records in order, `size` to a part (the last may have fewer), in bounded memory.
+        """Yield all records in order, at most `size` to a part and always cut the same, in bounded memory.
 
         Raises:
             SourceError: The source cannot be read.

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy.typing as npt
 
 from shardkit.contract import Contract, Layout, Payload
-from shardkit.store.files import DataFolder
+from shardkit.store.folder import DataFolder
 from shardkit.store.manifest import ShardEntry
 
 
@@ -52,7 +52,7 @@ class ShardWriter(Protocol):
 
 
 class ShardReader(Protocol):
-    """Reads one shard, read-only, from any number of threads. Open one in each process: none survives a fork.
+    """Reads one shard, read-only, from any number of threads, and in a forked child.
 
     Its handles go when nothing refers to the reader, nor to any payload or array that it gave.
     """

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from shardkit.store.backend import Backend, Column, ShardWriter
 from shardkit.store.checksum import digest_file
-from shardkit.store.files import refusals
+from shardkit.store.durable import refusals
 from shardkit.store.lmdb_backend import LmdbBackend
 from shardkit.store.manifest import FileEntry, ShardEntry
 from shardkit.store.memmap_backend import MemmapBackend

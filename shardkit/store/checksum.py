@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import xxhash
 
 from shardkit.contract import Payload
-from shardkit.store.files import OPEN_FLAGS
+from shardkit.store.folder import open_regular
 
 _CHUNK = 1 << 20
 
@@ -37,10 +37,10 @@ def digest_file(path: str | os.PathLike[str]) -> str:
     """Return the XXH3-128 of a file as 32 lower-case hexadecimal digits.
 
     Raises:
-        OSError: It cannot be read, or is a symbolic link.
+        OSError: It cannot be read, or is not a regular file.
     """
     digest = xxhash.xxh3_128()
-    descriptor = os.open(path, OPEN_FLAGS)
+    descriptor, _ = open_regular(path)
     with os.fdopen(descriptor, "rb", buffering=0) as stream:
         while chunk := stream.read(_CHUNK):
             digest.update(chunk)

@@ -7,15 +7,18 @@ import re
 from pathlib import Path
 
 from shardkit.store.backends import BACKENDS
-from shardkit.store.files import make_folder, remove, write_atomically
+from shardkit.store.durable import make_folder, remove, write_atomically
 from shardkit.store.index_files import index_folder
-from shardkit.store.manifest import MANIFEST_NAME, Manifest
+from shardkit.store.manifest import MANIFEST_NAME, MANIFEST_PARTIAL, Manifest
 
 _OURS = {
     "shards": re.compile(r"[0-9]{5,}(\.lmdb)?(\.partial)?"),
     "index": re.compile(r"[0-9]{5,}(\.partial)?"),
 }
-"""Names that only the store makes. Nothing else is ever deleted."""
+"""Names in a folder of the store that only the store makes. Nothing else is ever deleted there."""
+
+STORE_NAMES = frozenset({MANIFEST_NAME, MANIFEST_PARTIAL, *_OURS})
+"""Names in the folder of a data set that the store makes."""
 
 
 def commit(root: Path, manifest: Manifest) -> None:
@@ -31,13 +34,16 @@ def commit(root: Path, manifest: Manifest) -> None:
 
 
 def remove_unreferenced(root: Path, manifest: Manifest | None) -> None:
-    """Remove shards and indexes that the committed `manifest` does not refer to; None stands for no manifest.
+    """Remove shards and indexes that the committed `manifest` does not refer to, and a manifest half written.
+
+    None stands for no manifest.
 
     A reader of an older generation that has them open keeps what it has mapped, and may fail to open more.
 
     Raises:
         OutputError: The system refused.
     """
+    remove(root / MANIFEST_PARTIAL)
     kept = set() if manifest is None else _referenced(manifest)
     for folder, ours in _OURS.items():
         if not (root / folder).is_dir():

@@ -9,7 +9,7 @@ import weakref
 from pathlib import Path
 
 from shardkit.errors import CorruptShardError
-from shardkit.store.files import DataFolder
+from shardkit.store.folder import DataFolder
 
 
 class FileBytes:

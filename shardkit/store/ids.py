@@ -17,7 +17,7 @@ from shardkit.errors import CorruptShardError, FormatError, RecordNotFoundError
 from shardkit.store.backend import columns_of
 from shardkit.store.checksum import id_hash
 from shardkit.store.file_views import FileBytes, FileIntegers
-from shardkit.store.files import DataFolder
+from shardkit.store.folder import DataFolder
 from shardkit.store.index_files import (
     HASHES,
     IDS,
@@ -59,6 +59,7 @@ class IdIndex:
         is_small = sum(file.bytes for file in manifest.index.files) <= MAPPED_BYTES
         integers = map_integers if is_small else FileIntegers
         self._data = folder.map(*self._place(IDS)) if is_small else FileBytes(folder, *self._place(IDS))
+        self._data_bytes = len(self._data)
         self._offsets = integers(folder, *self._place(OFFSETS), self._count + 1)
         self._hashes = integers(folder, *self._place(HASHES), self._count)
         self._rows = integers(folder, *self._place(ROWS), self._count)
@@ -84,8 +85,8 @@ class IdIndex:
             CorruptShardError: The index is inconsistent.
         """
         begin, end = self._offsets[row], self._offsets[row + 1]
-        if not begin <= end <= len(self._data):
-            raise self._corrupt(f"{OFFSETS} says [{begin}, {end}) of {len(self._data)} bytes for row {row}")
+        if not begin <= end <= self._data_bytes:
+            raise self._corrupt(f"{OFFSETS} says [{begin}, {end}) of {self._data_bytes} bytes for row {row}")
         return self._data[begin:end]
 
     def row_of(self, record_id: str) -> int:

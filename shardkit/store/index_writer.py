@@ -19,16 +19,16 @@ from shardkit.errors import FormatError
 from shardkit.store.backend import Column, columns_of
 from shardkit.store.backends import BACKENDS, seal_file
 from shardkit.store.checksum import id_hash
-from shardkit.store.files import (
-    PARTIAL,
-    DataFolder,
+from shardkit.store.durable import (
     make_folder,
+    partial_of,
     publish,
     refusals,
     remove,
     sync_file,
     sync_stream,
 )
+from shardkit.store.folder import DataFolder
 from shardkit.store.index_files import (
     HASHES,
     IDS,
@@ -68,7 +68,7 @@ def write_index(
     """
     columns = columns_of(contract)
     final = root / index_folder(generation)
-    partial = final.with_name(final.name + PARTIAL)
+    partial = partial_of(final)
     remove(partial)
     make_folder(partial / "columns")
     rows = _scan_shards(DataFolder(root), shards, columns)

@@ -18,8 +18,9 @@ import numpy.typing as npt
 from shardkit.contract import Payload
 from shardkit.errors import CorruptShardError, OutputError
 from shardkit.store.backend import Column
-from shardkit.store.files import PARTIAL, DataFolder, make_folder, publish, remove, sync_file
-from shardkit.store.lmdb_environment import open_environment
+from shardkit.store.durable import make_folder, partial_of, publish, remove, sync_file
+from shardkit.store.folder import DataFolder
+from shardkit.store.lmdb_environment import share_environment
 from shardkit.store.lmdb_header import LmdbFault, LmdbMeta, check_header
 from shardkit.store.lmdb_tree import check_tree
 from shardkit.store.manifest import ShardEntry
@@ -97,7 +98,7 @@ class LmdbWriter:
 
     def __init__(self, path: Path, columns: Sequence[Column]) -> None:
         self._path = path
-        self._partial = path.with_name(path.name + PARTIAL)
+        self._partial = partial_of(path)
         self._names = [column.name for column in columns]
         self._sizes = [column.layout.nbytes if column.layout.is_fixed else None for column in columns]
         self._order = _stored_order(columns)
@@ -204,7 +205,7 @@ class LmdbReader:
         self._expected = [
             (column.name, column.layout.nbytes if column.layout.is_fixed else None) for column in columns
         ]
-        self._environment = open_environment(folder, file.path, file.bytes)
+        self._environment = share_environment(folder, file.path, file.bytes)
 
     def payload(self, row: int, column: int) -> Payload:
         """Return one payload."""
@@ -249,7 +250,7 @@ class LmdbReader:
     def _record(self, row: int) -> dict[str, Any]:
         value = self._value(row)
         try:
-            record = msgpack.unpackb(value, strict_map_key=False)
+            record = msgpack.unpackb(value)
         except (ValueError, TypeError, OverflowError) as error:
             raise self._corrupt(row, "is not a MessagePack map") from error
         if type(record) is not dict:
@@ -259,7 +260,7 @@ class LmdbReader:
     def _head(self, row: int, entries: int) -> dict[str, Any]:
         """Return the first entries of a record, reading no more of it than they take."""
         value = self._value(row)
-        unpacker = msgpack.Unpacker(strict_map_key=False, max_buffer_size=len(value))
+        unpacker = msgpack.Unpacker(max_buffer_size=len(value))
         unpacker.feed(value[:_HEAD_BYTES])
         try:
             unpacker.read_map_header()

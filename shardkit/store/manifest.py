@@ -13,11 +13,13 @@ from typing import Any
 import xxhash
 
 from shardkit.contract import Contract
+from shardkit.store.durable import PARTIAL
 
 FORMAT_NAME = "shardkit"
 FORMAT_MAJOR = 1
 FORMAT_MINOR = 0
 MANIFEST_NAME = "manifest.json"
+MANIFEST_PARTIAL = MANIFEST_NAME + PARTIAL
 
 _WRITERS = ("shardkit", "numpy", "lmdb", "msgpack", "pillow")
 """Packages that have a say in the bytes written."""
@@ -101,7 +103,7 @@ class Manifest:
     """What a committed data set is.
 
     Attributes:
-        dataset_id: 32 hexadecimal digits that follow from contract and stored bytes alone.
+        dataset_id: 32 hexadecimal digits that follow from the fields of the contract and the stored bytes alone.
         generation: Counts commits to this folder, from 1.
         contract: What every record fits.
         shards: In row order.
@@ -124,6 +126,11 @@ class Manifest:
     def count(self) -> int:
         """Rows of all shards together."""
         return sum(shard.count for shard in self.shards)
+
+    @property
+    def file_count(self) -> int:
+        """Files of all shards and the index."""
+        return sum(len(shard.files) for shard in self.shards) + len(self.index.files)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object of manifest.json."""
@@ -154,7 +161,7 @@ def make_manifest(
 ) -> Manifest:
     """Return the manifest of what was just written; the data set id is computed, `written_by` filled in."""
     return Manifest(
-        dataset_id=_dataset_id(contract, shards),
+        dataset_id=dataset_id_of(contract, shards),
         generation=generation,
         contract=contract,
         shards=tuple(shards),
@@ -164,9 +171,12 @@ def make_manifest(
     )
 
 
-def _dataset_id(contract: Contract, shards: Sequence[ShardEntry]) -> str:
-    """Return the XXH3-128 of the contract's compact JSON and the digest of every shard file."""
-    compact = json.dumps(contract.to_dict(), separators=(",", ":"), ensure_ascii=True)
+def dataset_id_of(contract: Contract, shards: Sequence[ShardEntry]) -> str:
+    """Return the XXH3-128 of the fields' compact JSON and the digest of every shard file.
+
+    What the contract does with records that do not fit is left out: it names no stored byte.
+    """
+    compact = json.dumps(contract.to_dict()["fields"], separators=(",", ":"), ensure_ascii=True)
     digest = xxhash.xxh3_128(compact.encode())
     for shard in shards:
         for file in shard.files:

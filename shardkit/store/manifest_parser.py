@@ -4,24 +4,24 @@ Implements docs/format.md, "Manifest" and "Versions". Unknown extra keys are ign
 of files is held against the files elsewhere, when they are opened.
 """
 
-import json
 import os
 import re
-import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from shardkit.contract import Contract
+from shardkit.contract.strict_json import parse_json
 from shardkit.errors import ContractError, DatasetNotFoundError, ManifestError, UnsupportedVersionError
 from shardkit.store.backend import columns_of
 from shardkit.store.backends import BACKENDS
-from shardkit.store.files import OPEN_FLAGS, PARTIAL, is_safe_path
+from shardkit.store.folder import is_safe_path, open_regular
 from shardkit.store.index_files import index_paths
 from shardkit.store.manifest import (
     FORMAT_MAJOR,
     FORMAT_NAME,
     MANIFEST_NAME,
+    MANIFEST_PARTIAL,
     FileEntry,
     IndexEntry,
     Manifest,
@@ -47,9 +47,8 @@ def load_manifest(root: str | os.PathLike[str]) -> Manifest:
     """
     path = Path(root) / MANIFEST_NAME
     try:
-        with os.fdopen(os.open(path, OPEN_FLAGS), "rb") as stream:
-            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-                raise ManifestError(f"{path}: is not a regular file; it cannot be a manifest")
+        descriptor, _ = open_regular(path)
+        with os.fdopen(descriptor, "rb") as stream:
             data = stream.read(MAX_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise DatasetNotFoundError(f"{os.fspath(root)}: {_why_none(Path(root))}") from error
@@ -63,7 +62,7 @@ def _why_none(root: Path) -> str:
         return "does not exist"
     if not root.is_dir():
         return "is not a folder; a data set is a folder that holds manifest.json"
-    leftovers = [name for name in ("shards", "index", MANIFEST_NAME + PARTIAL) if (root / name).exists()]
+    leftovers = [name for name in ("shards", "index", MANIFEST_PARTIAL) if (root / name).exists()]
     if leftovers:
         return (
             f"is not a data set: it has no {MANIFEST_NAME}, but {', '.join(leftovers)} from an ingest "
@@ -86,23 +85,10 @@ def parse_manifest(data: bytes, name: str) -> Manifest:
     if len(data) > MAX_BYTES:
         raise ManifestError(f"{name}: is larger than {MAX_BYTES} bytes; it cannot be a manifest")
     try:
-        top = json.loads(
-            data.decode("utf-8"), object_pairs_hook=_unique_keys, parse_constant=_refuse_constant
-        )
-    except (ValueError, RecursionError) as error:
+        top = parse_json(data.decode("utf-8"))
+    except ValueError as error:
         raise ManifestError(f"{name}: is not valid JSON: {error}; restore it, or ingest again") from error
     return _Parser(name).manifest(top)
-
-
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    table = dict(pairs)
-    if len(table) != len(pairs):
-        raise ValueError("an object names the same key twice")
-    return table
-
-
-def _refuse_constant(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not a JSON number")
 
 
 class _Parser:

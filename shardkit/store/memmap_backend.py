@@ -16,16 +16,16 @@ import numpy.typing as npt
 from shardkit.contract import Payload
 from shardkit.errors import CorruptShardError, OutputError
 from shardkit.store.backend import Column
-from shardkit.store.files import (
-    PARTIAL,
-    DataFolder,
+from shardkit.store.durable import (
     make_folder,
+    partial_of,
     publish,
     refusals,
     remove,
     sync_file,
     sync_stream,
 )
+from shardkit.store.folder import DataFolder
 from shardkit.store.manifest import FileEntry, ShardEntry
 from shardkit.store.npy import OFFSET, check_npy, check_offsets, map_integers, map_npy, npy_header
 
@@ -68,7 +68,7 @@ class MemmapBackend:
 
     def check_files(self, folder: DataFolder, shard: ShardEntry, columns: Sequence[Column]) -> None:
         """Check the size of every file, every .npy header, and both ends of every offsets file."""
-        files = {os.path.basename(file.path): file for file in shard.files}
+        files = _files_by_name(shard)
         rows = shard.count
         _check_variable(folder, files, _ID, rows)
         checksums = files[_CHECKSUM]
@@ -84,6 +84,10 @@ class MemmapBackend:
     def open(self, folder: DataFolder, shard: ShardEntry, columns: Sequence[Column]) -> "MemmapReader":
         """Open a shard; a file is mapped when it is first read."""
         return MemmapReader(folder, shard, columns)
+
+
+def _files_by_name(shard: ShardEntry) -> dict[str, FileEntry]:
+    return {file.path.rpartition("/")[2]: file for file in shard.files}
 
 
 def _check_variable(folder: DataFolder, files: dict[str, FileEntry], name: str, rows: int) -> None:
@@ -161,7 +165,7 @@ class MemmapWriter:
 
     def __init__(self, path: Path, columns: Sequence[Column]) -> None:
         self._path = path
-        self._partial = path.with_name(path.name + PARTIAL)
+        self._partial = partial_of(path)
         self._writers: list[_ColumnWriter] = []
         self._pack_checksums = struct.Struct(f"<{len(columns)}Q").pack
         remove(self._partial)
@@ -212,7 +216,7 @@ class MemmapReader:
 
     def __init__(self, folder: DataFolder, shard: ShardEntry, columns: Sequence[Column]) -> None:
         self._folder = folder
-        self._files = {os.path.basename(file.path): file for file in shard.files}
+        self._files = _files_by_name(shard)
         self._rows = shard.count
         self._shown = folder.path / MemmapBackend().shard_path(shard.number)
         self._columns = list(columns)

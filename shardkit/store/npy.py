@@ -5,14 +5,15 @@ It is a valid header of NumPy's version 1.0, padded so that its length does not 
 manifest, so a reader compares bytes and never parses Python literals out of an untrusted file.
 """
 
-import os
+import math
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from shardkit.errors import CorruptShardError
-from shardkit.store.files import DataFolder
+from shardkit.store.folder import DataFolder
 
 OFFSET: np.dtype[Any] = np.dtype("<u8")
 """The dtype of offsets, checksums, hashes and rows."""
@@ -36,19 +37,6 @@ def npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     return _MAGIC + body.to_bytes(2, "little") + text.ljust(body - 1).encode() + b"\n"
 
 
-def npy_bytes(dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
-    """Return the size of the whole file."""
-    return len(npy_header(dtype, shape)) + array_bytes(dtype, shape)
-
-
-def array_bytes(dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
-    """Return the size of the array alone, as an integer that cannot overflow."""
-    size = dtype.itemsize
-    for length in shape:
-        size *= length
-    return size
-
-
 def check_npy(
     folder: DataFolder, relative: str, size: int, dtype: np.dtype[Any], shape: tuple[int, ...]
 ) -> None:
@@ -57,18 +45,10 @@ def check_npy(
     Raises:
         CorruptShardError: The file is not of `size` bytes, or is not this array.
     """
-    header = npy_header(dtype, shape)
-    descriptor = folder.open(relative, size)
-    try:
-        found = os.pread(descriptor, len(header), 0)
-    finally:
-        os.close(descriptor)
-    expected_size = len(header) + array_bytes(dtype, shape)
-    if found != header or size != expected_size:
-        raise CorruptShardError(
-            f"{folder.path / relative}: is not a .npy file of {expected_size} bytes that holds "
-            f"{dtype.str}{list(shape)}, as the manifest says; restore it, or ingest again"
-        )
+    expected, expected_size = _array_file(dtype, shape)
+    (header,) = folder.read(relative, size, (0, len(expected)))
+    if header != expected or size != expected_size:
+        raise _not_array(folder, relative, dtype, shape)
 
 
 def check_offsets(folder: DataFolder, relative: str, size: int, rows: int, end: int) -> None:
@@ -77,18 +57,34 @@ def check_offsets(folder: DataFolder, relative: str, size: int, rows: int, end: 
     Raises:
         CorruptShardError: One of them is off.
     """
-    check_npy(folder, relative, size, OFFSET, (rows + 1,))
-    descriptor = folder.open(relative, size)
-    try:
-        first = os.pread(descriptor, 8, size - 8 * (rows + 1))
-        last = os.pread(descriptor, 8, size - 8)
-    finally:
-        os.close(descriptor)
-    if first != bytes(8) or last != end.to_bytes(8, "little"):
+    shape = (rows + 1,)
+    expected, expected_size = _array_file(OFFSET, shape)
+    start = len(expected)
+    head, last = folder.read(relative, size, (0, start + 8), (max(0, size - 8), size))
+    if head[:start] != expected or size != expected_size:
+        raise _not_array(folder, relative, OFFSET, shape)
+    if head[start:] != bytes(8) or last != end.to_bytes(8, "little"):
         raise CorruptShardError(
             f"{folder.path / relative}: its offsets do not run from 0 to {end}; it was altered: "
             "restore it, or ingest again"
         )
+
+
+@lru_cache(maxsize=256)  # the shards of a data set are mostly of one size
+def _array_file(dtype: np.dtype[Any], shape: tuple[int, ...]) -> tuple[bytes, int]:
+    """Return the header of an array's file, and the size of the whole file."""
+    header = npy_header(dtype, shape)
+    return header, len(header) + dtype.itemsize * math.prod(shape)
+
+
+def _not_array(
+    folder: DataFolder, relative: str, dtype: np.dtype[Any], shape: tuple[int, ...]
+) -> CorruptShardError:
+    _, size = _array_file(dtype, shape)
+    return CorruptShardError(
+        f"{folder.path / relative}: is not a .npy file of {size} bytes that holds "
+        f"{dtype.str}{list(shape)}, as the manifest says; restore it, or ingest again"
+    )
 
 
 def map_npy(

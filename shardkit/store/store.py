@@ -3,9 +3,7 @@
 It opens nothing that disagrees with the manifest (docs/format.md, "Integrity"), and decodes nothing.
 """
 
-import json
 import os
-import threading
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
@@ -15,19 +13,21 @@ import numpy.typing as npt
 import xxhash
 
 from shardkit.contract import Contract, Payload
+from shardkit.contract.strict_json import parse_json
 from shardkit.errors import CorruptShardError
 from shardkit.store.backend import Column, ShardReader, columns_of
 from shardkit.store.backends import BACKENDS
 from shardkit.store.checksum import id_hash
-from shardkit.store.files import DataFolder, allow_open_files
+from shardkit.store.folder import DataFolder
 from shardkit.store.ids import IdSequence, require_same, share_index
 from shardkit.store.index_files import REJECTED, index_folder
 from shardkit.store.manifest import Manifest, ShardEntry
 from shardkit.store.manifest_parser import load_manifest
+from shardkit.store.open_files import reserve_open_files
 
 
 class Store:
-    """A committed data set, read-only. Any number of threads may read; a forked child reopens what it needs.
+    """A committed data set, read-only. Any number of threads may read, and forked children.
 
     Opening checks every file against the manifest, in a time that grows with the files and not the rows.
     Pickles to its path, data set id and generation.
@@ -65,7 +65,7 @@ class Store:
         self.ids = IdSequence(self._index, range(len(self._index)))
         self._count = self.manifest.count
         self._starts = [0, *accumulate(shard.count for shard in self.manifest.shards)][:-1]
-        allow_open_files(sum(len(shard.files) for shard in self.manifest.shards))
+        reserve_open_files(self, self.manifest.file_count)
         self._forget_readers()
 
     @classmethod
@@ -132,8 +132,6 @@ class Store:
         """
         if not 0 <= row < self._count:
             self._require_row(row)
-        if self._pid != os.getpid():
-            self._forget_readers()
         position = bisect_right(self._starts, row) - 1
         reader = self._readers[position] or self._open_reader(position)
         return reader.payloads(row - self._starts[position], columns)
@@ -198,7 +196,7 @@ class Store:
             for line in stream:
                 count += 1
                 try:
-                    rejection = json.loads(line)
+                    rejection = parse_json(line.decode())
                 except ValueError:
                     rejection = None
                 if not isinstance(rejection, dict):
@@ -215,25 +213,17 @@ class Store:
 
     def _reader(self, row: int) -> tuple[ShardReader, int]:
         self._require_row(row)
-        if self._pid != os.getpid():
-            self._forget_readers()
         position = bisect_right(self._starts, row) - 1
         return self._readers[position] or self._open_reader(position), row - self._starts[position]
 
     def _open_reader(self, position: int) -> ShardReader:
-        with self._opening:
-            reader = self._readers[position]
-            if reader is None:
-                shard = self.manifest.shards[position]
-                reader = BACKENDS[shard.backend].open(self._folder, shard, self.columns)
-                self._readers[position] = reader
+        """Open a shard at its first use. Where two threads do so at once, either reader serves."""
+        shard = self.manifest.shards[position]
+        reader = self._readers[position] = BACKENDS[shard.backend].open(self._folder, shard, self.columns)
         return reader
 
     def _forget_readers(self) -> None:
-        """Begin with no reader; in a forked child, handles and lock are the parent's."""
         self._readers: list[ShardReader | None] = [None] * len(self.manifest.shards)
-        self._opening = threading.Lock()
-        self._pid = os.getpid()
 
     def _require_row(self, row: int) -> None:
         if not 0 <= row < self._count:

@@ -1,6 +1,6 @@
 """Proof of what a data set holds."""
 
 from shardkit.verification.report import Problem, VerifyReport
-from shardkit.verification.verify import verify
+from shardkit.verification.run import verify
 
 __all__ = ["Problem", "VerifyReport", "verify"]

@@ -13,8 +13,9 @@ class Problem:
     """One thing that is not as it should be.
 
     Attributes:
-        kind: Stable code: ``"file"``, ``"checksum"``, ``"id"``, ``"decode"``, ``"label"``, ``"missing"``,
-            ``"extra"`` or ``"changed"``.
+        kind: Stable code. Of what is stored: ``"manifest"``, ``"file"``, ``"record"``, ``"checksum"``, ``"id"``,
+            ``"index"`` or ``"decode"``; against the source: ``"missing"``, ``"extra"``, ``"label"`` or
+            ``"changed"``.
         sentence: What was expected and what was found, for a person.
         id: The record concerned, or None for a file.
         shard: The shard concerned, or None.

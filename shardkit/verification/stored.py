@@ -9,7 +9,8 @@ from pathlib import Path
 
 from shardkit.contract import Field, LabelField, Payload, ScalarField
 from shardkit.errors import ShardkitError
-from shardkit.store import BACKENDS, FileEntry, Store, digest_file
+from shardkit.store import BACKENDS, FileEntry, Store, dataset_id_of, digest_file
+from shardkit.verification.opened import DataSet
 from shardkit.verification.report import Problem, VerifyReport
 
 
@@ -18,29 +19,47 @@ class ShardCheck:
     """A shard to be checked.
 
     Attributes:
-        root: The data set's folder.
+        data: The data set.
         position: Position of the shard in the manifest.
         first: First row of the shard in the data set.
         count: Rows of the shard.
     """
 
-    root: Path
+    data: DataSet
     position: int
     first: int
     count: int
 
     def describe(self) -> str:
         """Name the shard for a message."""
-        return f"rows {self.first} to {self.first + self.count - 1} of {self.root}"
+        return f"rows {self.first} to {self.first + self.count - 1} of {self.data.root}"
 
 
 def plan_checks(store: Store) -> list[ShardCheck]:
     """Return one check a shard, in row order."""
     checks, first = [], 0
     for position, shard in enumerate(store.manifest.shards):
-        checks.append(ShardCheck(store.path, position, first, shard.count))
+        checks.append(ShardCheck(DataSet.of(store), position, first, shard.count))
         first += shard.count
     return checks
+
+
+def check_manifest(store: Store) -> VerifyReport:
+    """Check what the manifest says of the whole: the data set id follows from fields and shards, rejections count."""
+    report = VerifyReport()
+    manifest = store.manifest
+    expected = dataset_id_of(manifest.contract, manifest.shards)
+    if manifest.dataset_id != expected:
+        sentence = (
+            f"manifest.json: the data set id is {manifest.dataset_id}, its fields and shards make {expected}; "
+            f"it was altered"
+        )
+        report.found(Problem("manifest", sentence))
+    try:
+        report.checked["rejections listed"] = sum(1 for _ in store.rejected())
+    except ShardkitError as error:
+        report.found(Problem("file", str(error)))
+    return report
 
 
 def check_files(root: Path, files: Iterable[FileEntry], shard: str | None = None) -> VerifyReport:
@@ -62,12 +81,12 @@ def check_files(root: Path, files: Iterable[FileEntry], shard: str | None = None
 def check_shard(check: ShardCheck) -> VerifyReport:
     """Check all files and all records of one shard. Damage becomes a problem of the report, never an exception."""
     try:
-        with Store.open(check.root) as store:
-            entry = store.manifest.shards[check.position]
-            name = BACKENDS[entry.backend].shard_path(entry.number)
-            report = check_files(store.path, entry.files, name)
-            for row in range(check.first, check.first + check.count):
-                _check_record(store, row, name, report)
+        store = check.data.open()
+        entry = store.manifest.shards[check.position]
+        name = BACKENDS[entry.backend].shard_path(entry.number)
+        report = check_files(store.path, entry.files, name)
+        for row in range(check.first, check.first + check.count):
+            _check_record(store, row, name, report)
     except ShardkitError as error:
         report = VerifyReport()
         report.found(Problem("file", str(error)))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ CONTRACT = '[fields.image]\ntype = "image"\n[fields.label]\ntype = "label"\nclas
 
 
 def shardkit(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "shardkit.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "shardkit", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
 
 
@@ -188,3 +189,37 @@ def test_wrong_use_exits_with_2(arguments: tuple[str, ...]) -> None:
     assert run.returncode == 2
     assert "Traceback" not in run.stderr
     assert run.stdout == ""
+
+
+def test_a_contract_that_is_no_regular_file(raw: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path, Path("/dev/zero")):
+        assert str(path) in complaint(shardkit("ingest", raw, tmp_path / "out", "--contract", path), 2)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "altered"),
+    [('"cat"', '"cow"'), ('"dataset_id": "[0-9a-f]{32}', '"dataset_id": "' + "0" * 32), ('"rejected": 0', '"rejected": 5')],
+)
+def test_an_altered_manifest_is_noticed(out: Path, pattern: str, altered: str) -> None:
+    text, count = re.subn(pattern, altered, (out / "manifest.json").read_text(), count=1)
+    assert count == 1
+    (out / "manifest.json").write_text(text)
+    run = shardkit("verify", out)
+    assert run.returncode == 1
+    assert "Traceback" not in run.stderr
+
+
+def test_results_that_cannot_be_written(out: Path) -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "shardkit", "info", str(out)]
+        run = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert run.returncode == 1
+    assert run.stderr.splitlines() == ["shardkit: the system refused: No space left on device"]
+
+
+def test_a_contract_with_decisions_is_not_overwritten(raw: Path, tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text("# mine\n")
+    line = complaint(shardkit("contract", "infer", raw, "-o", tmp_path / "c.toml"), 2)
+    assert "--overwrite" in line
+    assert (tmp_path / "c.toml").read_text() == "# mine\n"

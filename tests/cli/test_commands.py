@@ -14,7 +14,7 @@ from PIL import Image
 
 
 def shardkit(*arguments: object, status: int = 0) -> str:
-    command = [sys.executable, "-m", "shardkit.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "shardkit", *map(str, arguments)]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == status, run.stderr
     return run.stdout
@@ -41,7 +41,7 @@ def test_from_raw_files_to_a_verified_data_set_and_back(raw: Path, tmp_path: Pat
 
 def test_get_writes_bytes_to_stdout(raw: Path, tmp_path: Path) -> None:
     shardkit("ingest", raw, tmp_path / "out")
-    command = [sys.executable, "-m", "shardkit.cli", "get", str(tmp_path / "out"), "dog/00.jpg"]
+    command = [sys.executable, "-m", "shardkit", "get", str(tmp_path / "out"), "dog/00.jpg"]
     run = subprocess.run(command, capture_output=True, check=True)
     assert run.stdout == (raw / "dog" / "00.jpg").read_bytes()
 
@@ -135,7 +135,7 @@ def test_an_interrupted_ingest_leaves_no_data_set(
     for copy in range(60):
         (raw / "cat" / f"large-{copy}.jpg").hardlink_to(raw / "cat" / "large.jpg")
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "shardkit.cli", "ingest", str(raw), str(out)]
+    command = [sys.executable, "-m", "shardkit", "ingest", str(raw), str(out)]
     run = subprocess.Popen([*command, "--records-per-shard", "8"], stderr=subprocess.PIPE, text=True)
     while not list(out.glob("shards/*")):
         time.sleep(0.01)

@@ -103,6 +103,40 @@ def test_another_shape_is_a_wrong_shape(field: ArrayField, value: object) -> Non
     assert reason(field, value) is Reason.WRONG_SHAPE
 
 
+@pytest.mark.parametrize(
+    ("dtype", "number"),
+    [
+        (np.int64, 2**53 + 1),
+        (np.int64, -(2**53) - 1),
+        (np.int64, 2**63 - 1),
+        (np.uint64, 2**53 + 1),
+        (np.uint64, 2**64 - 1),
+    ],
+)
+def test_a_whole_number_that_float64_would_round_is_refused(dtype: type, number: int) -> None:
+    with pytest.raises(Violation, match=rf"the array holds {number}, which cannot become float64") as caught:
+        ArrayField("float64", (2,)).check(np.array([1, number], dtype))
+    assert caught.value.reason is Reason.WRONG_TYPE
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.array([2**53, -(2**53), 2**53 + 2, -(2**63)], np.int64),
+        np.array([0, 2**53, 2**63, 2**64 - 2048], np.uint64),
+        np.array([-128, 127, 0, 1], np.int8),
+    ],
+)
+def test_whole_numbers_that_float64_holds_are_taken(array: np.ndarray[Any, Any]) -> None:
+    field = ArrayField("float64", (4,))
+    assert [int(number) for number in field.decode(field.check(array).payload)] == array.tolist()
+
+
+def test_a_shape_may_be_given_as_a_list() -> None:
+    assert ArrayField("float32", [3, -1]) == ArrayField("float32", (3, -1))  # type: ignore[arg-type]  # as TOML
+    assert ArrayField("float32", [3]).layout.shape == (3,)  # type: ignore[arg-type]  # as TOML
+
+
 def test_the_sentence_names_both_shapes() -> None:
     with pytest.raises(Violation, match=r"shape is \[1, 3\]; expected is \[any, 2\]"):
         VARIABLE.check([[1.0, 2.0, 3.0]])

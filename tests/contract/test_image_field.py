@@ -1,5 +1,7 @@
 import io
 import pickle
+import subprocess
+import sys
 import threading
 import warnings
 from dataclasses import replace
@@ -56,6 +58,8 @@ def reason(field: ImageField, value: object) -> Reason:
         ({"size": [224]}, r"^size = \[224\].*\[H, W\]"),
         ({"size": [224, 0]}, r"^size = 0"),
         ({"min_size": [1.5, 2]}, r"^min_size = 1.5"),
+        ({"min_size": None}, r"^min_size = None.*\[H, W\]"),
+        ({"max_size": None}, r"^max_size = None.*\[H, W\]"),
         ({"min_size": [9, 9], "max_size": [8, 9]}, r"^min_size = \[9, 9\].*max_size"),
         ({"size": [9, 9], "max_size": [8, 8]}, r"^size = \[9, 9\]"),
         ({"max_pixels": 0}, r"^max_pixels = 0"),
@@ -280,6 +284,79 @@ def test_a_plan_names_what_simplejpeg_alone_delivers() -> None:
 def test_a_damaged_payload_is_one_typed_error(payload: bytes) -> None:
     with pytest.raises(FormatError, match="cannot be decoded"):
         ImageField().decode(payload)
+
+
+@pytest.fixture
+def no_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object, **options: object) -> None:
+        pytest.fail("a decoder was reached")
+
+    monkeypatch.setattr("shardkit.contract.image.decode_turbo", refuse)
+    monkeypatch.setattr("shardkit.contract.image.quiet_pixels", refuse)
+
+
+@pytest.mark.parametrize(
+    ("field", "payload", "said"),
+    [
+        (ImageField(formats=("jpeg",)), encode(PHOTO, "TIFF"), "a tiff image; .* allows jpeg, png here"),
+        (ImageField(formats=("png",)), encode(PHOTO), "a jpeg image; .* allows png here"),
+        (ImageField(store="jpeg"), encode(PHOTO, "PNG"), "a png image; .* allows jpeg here"),
+        (ImageField(max_pixels=2399), encode(PHOTO), "60x40 is 2400 pixels, max_pixels allows 2399"),
+        (ImageField(max_pixels=2399), encode(PHOTO, "PNG"), "60x40 is 2400 pixels"),
+        (ImageField(), encode(PHOTO, "PPM").replace(b"60 40", b"60 90"), "pixels need 16213 bytes"),
+    ],
+)
+@pytest.mark.usefixtures("no_decoder")
+def test_what_was_never_let_in_reaches_no_decoder(field: ImageField, payload: bytes, said: str) -> None:
+    with pytest.raises(FormatError, match=said):
+        field.decode(payload)
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
+def test_a_stored_image_of_another_size_than_the_contract_asks_for_is_refused(kind: str) -> None:
+    data = encode(PHOTO, kind)
+    assert ImageField(size=(40, 60)).decode(data).shape == (40, 60, 3)
+    for field in (ImageField(size=(60, 40)), ImageField(max_size=(39, 60))):
+        with pytest.raises(FormatError, match=r"\[H, W\] is \[40, 60\]"):
+            field.decode(data)
+
+
+def test_a_plan_is_made_only_for_what_the_contract_lets_in() -> None:
+    data = encode(PHOTO)
+    for field in (ImageField(formats=("png",)), ImageField(max_pixels=2399), ImageField(size=(60, 40))):
+        with pytest.raises(FormatError, match="as its contract asks"):
+            field.plan(data)
+
+
+@pytest.mark.parametrize("store", ["original", "jpeg"])
+def test_pixels_come_back_though_formats_lacks_what_they_are_stored_as(store: str) -> None:
+    field = ImageField(formats=("webp",), store=store)
+    assert field.decode(field.check(SAMPLES).payload).shape == (40, 60, 3)
+
+
+@pytest.mark.parametrize("method", ["_open", "load"])
+def test_running_out_of_memory_is_no_verdict_on_the_image(
+    monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    def exhaust(image: Image.Image) -> None:
+        raise MemoryError
+
+    data, opened = encode(PHOTO, "PNG"), Image.open(io.BytesIO(encode(PHOTO, "PNG")))
+    monkeypatch.setattr(type(opened), method, exhaust)
+    with pytest.raises(MemoryError):
+        ImageField().check(data)
+    with pytest.raises(MemoryError):
+        ImageField().decode(data)
+    if method == "load":
+        with pytest.raises(MemoryError):
+            ImageField().check(opened)
+
+
+def test_importing_the_contract_loads_no_decoder_of_pillow() -> None:
+    code = (
+        "import shardkit.contract, sys; print([name for name in sys.modules if name.endswith('ImagePlugin')])"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "[]\n"
 
 
 def test_reading_delivers_an_image_that_pillow_warns_about_even_where_warnings_are_errors() -> None:

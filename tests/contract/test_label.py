@@ -78,6 +78,20 @@ def test_text_is_a_label_exactly_if_it_is_the_canonical_decimal(text: str) -> No
         assert reason(field, text) in (Reason.LABEL_TYPE, Reason.LABEL_RANGE)
 
 
+def test_classes_may_be_given_as_a_list_which_is_copied() -> None:
+    names = ["cat", "dog"]
+    field = LabelField(classes=names)  # type: ignore[arg-type]  # as TOML
+    names.append("cow")
+    assert field == LabelField(classes=("cat", "dog"))
+    assert field.check("dog").payload == b"\x01\0\0\0\0\0\0\0"
+
+
+def test_a_sentence_quotes_a_label_escaped_and_cut_to_40_characters() -> None:
+    with pytest.raises(Violation, match=r"the label is 'Jane\\n\\xe9x{34}'…, which") as caught:
+        PETS.check("Jane\né" + "x" * 100)
+    assert "\n" not in caught.value.sentence
+
+
 def test_a_class_name_is_stored_as_its_position() -> None:
     checked = PETS.check("dog")
     assert (checked.payload, checked.seen) == (b"\x01\0\0\0\0\0\0\0", "dog")

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from shardkit.contract import Contract, LabelField, TextField, render_toml
+from shardkit.contract import Contract, LabelField, TextField, render_toml, write_text
 from shardkit.contract.toml_file import find_line
 from shardkit.errors import ContractError, OutputError
 
@@ -73,6 +73,21 @@ def test_saving_replaces_the_file_and_leaves_nothing_beside_it(tmp_path: Path) -
 def test_saving_where_nothing_can_be_written_is_an_output_error(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="No such file or directory"):
         Contract({"a": TextField()}).save(tmp_path / "no" / "contract.toml")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("file/contract.toml", "Not a directory"), ("", "busy|director"), ("folder", "director")],
+)
+def test_a_path_that_no_file_can_have_is_an_output_error_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("kept")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OutputError, match=f"cannot write the file: .*({said})"):
+        write_text(name, "new")
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["file", "folder"]
 
 
 def test_comments_stand_behind_their_key() -> None:

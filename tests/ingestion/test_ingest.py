@@ -13,7 +13,7 @@ from PIL import Image
 
 from shardkit import Contract, ingest, verify
 from shardkit.contract import ArrayField, ImageField, LabelField, RecordRules
-from shardkit.errors import ContractError, IngestError, OutputError, SourceError
+from shardkit.errors import ContractError, IngestError, OutputError, SourceError, WorkerError
 from shardkit.store import Store
 
 BACKENDS = ("memmap", "lmdb")
@@ -99,7 +99,7 @@ def test_the_totals_add_up(raw: Path, tmp_path: Path, photo: Image.Image) -> Non
     assert report.seen == 16
     assert report.tally.rejected == {"truncated": 1, "empty": 1, "grayscale": 1}
     summary = json.loads((tmp_path / "out" / "reports" / "summary.json").read_text())
-    assert summary["seen"] == summary["stored"] + summary["rejected"] + summary["ignored"] == 16
+    assert summary["seen"] == summary["accepted"] + summary["rejected"] + summary["ignored"] == 16
     assert {line["id"]: line["reason"] for line in rejected(tmp_path / "out")} == {
         "cat/cut.jpg": "truncated",
         "cat/empty.jpg": "empty",
@@ -197,7 +197,7 @@ def test_a_killed_worker_fails_the_run_and_names_what_it_was_at(tmp_path: Path) 
     ]
     records[4]["x"] = Deadly()
     contract = Contract({"x": ArrayField(dtype="float32", shape=(3,))})
-    with pytest.raises(IngestError, match=r"killed.*records 3 to 5.*'r3' … 'r5'"):
+    with pytest.raises(WorkerError, match=r"killed.*records 3 to 5.*'r3' … 'r5'"):
         ingest(records, tmp_path / "out", contract, workers=2, records_per_shard=3)
     assert not (tmp_path / "out" / "manifest.json").exists()
 
@@ -214,7 +214,7 @@ def test_an_empty_source_is_an_error_that_says_so(tmp_path: Path) -> None:
     (tmp_path / "raw").mkdir()
     with pytest.raises(SourceError, match="no files"):
         ingest(tmp_path / "raw", tmp_path / "out", workers=0)
-    with pytest.raises(IngestError, match="no record"):
+    with pytest.raises(SourceError, match="no records"):
         ingest([], tmp_path / "out", Contract({"label": LabelField(num_classes=5)}), workers=0)
 
 

@@ -167,7 +167,7 @@ def test_several_file_fields_each_have_their_column(tmp_path: Path) -> None:
         ),
         ("id, label \na, 0 \n", "found 'id', ' label '; spaces around a name count"),
         ("id,x\na,0\n", "no column 'label' for field 'label'; found 'id', 'x'"),
-        ("label\n0\n", "no column 'id' that names the records; found 'label'"),
+        ("label\n0\n", "no column 'id' or 'path' that names the records; found 'label'"),
     ],
 )
 def test_a_missing_column_is_refused_naming_those_there_are(tmp_path: Path, text: str, expected: str) -> None:

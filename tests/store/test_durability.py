@@ -1,43 +1,78 @@
 """Writes that the system refuses are errors of ours, and what was committed stays."""
 
 import os
+import resource
+import shutil
 import subprocess
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from small_datasets import ROWS, row, write_dataset
 
 from shardkit.errors import OutputError
-from shardkit.store import Store, files, write_atomically
+from shardkit.store import Store, durable, write_atomically
+
+ROOM = 300_000
+REFUSED = (
+    "No space left on device|File too large|Input/output error"  # the last is LMDB's word for a short write
+)
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of one megabyte."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
+def mount_small_disk(request: pytest.FixtureRequest) -> Path:
+    """Return the folder of a file system of one megabyte, outside of what pytest clears away."""
+    folder = Path(tempfile.mkdtemp())
+
+    def clear() -> None:
+        subprocess.run(["umount", "--lazy", str(folder)], capture_output=True, check=False)
+        shutil.rmtree(folder)
+
+    request.addfinalizer(clear)
     command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
     if os.geteuid() != 0 or subprocess.run(command, capture_output=True, check=False).returncode:
         pytest.skip("mounting a small file system takes root")
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+    return folder
 
 
-def test_a_full_disk_is_an_error_that_names_the_shard(small_disk: Path, backend: str) -> None:
+Fill = Callable[[], None]
+
+
+@pytest.fixture(params=["small disk", "limit of file sizes"])
+def full(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Path, Fill]]:
+    """A folder, and what leaves room for a file of `ROOM` bytes in it and no larger one."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    folder = mount_small_disk(request) if request.param == "small disk" else tmp_path
+
+    def fill_disk() -> None:
+        (folder / "filler").write_bytes(bytes(shutil.disk_usage(folder).free - ROOM))
+
+    def limit_sizes() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (ROOM, limits[1]))
+
+    yield folder, fill_disk if request.param == "small disk" else limit_sizes
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_full_disk_is_an_error_that_names_the_shard(full: tuple[Path, Fill], backend: str) -> None:
+    folder, fill = full
+    fill()
     rows = [row(str(number), os.urandom(100_000)) for number in range(30)]
-    with pytest.raises(OutputError, match=r"shards/00000.*No space left on device"):
-        write_dataset(small_disk, backend, [rows])
+    with pytest.raises(OutputError, match=rf"shards/00000.*({REFUSED})"):
+        write_dataset(folder, backend, [rows])
+    assert list((folder / "shards").iterdir()) == []
 
 
-def test_a_full_disk_leaves_the_committed_data_set_as_it_was(small_disk: Path, backend: str) -> None:
-    write_dataset(small_disk, backend, ROWS)
-    before = (small_disk / "manifest.json").read_bytes()
-    (small_disk / "filler").write_bytes(bytes(700_000))
-    with pytest.raises(OutputError, match="No space left on device"):
-        write_atomically(small_disk / "manifest.json", bytes(500_000))
-    assert (small_disk / "manifest.json").read_bytes() == before
-    assert len(Store(small_disk)) == 5
+def test_a_full_disk_leaves_the_committed_data_set_as_it_was(full: tuple[Path, Fill], backend: str) -> None:
+    folder, fill = full
+    write_dataset(folder, backend, ROWS)
+    before = (folder / "manifest.json").read_bytes()
+    fill()
+    with pytest.raises(OutputError, match=REFUSED):
+        write_atomically(folder / "manifest.json", bytes(500_000))
+    assert (folder / "manifest.json").read_bytes() == before
+    assert not (folder / "manifest.json.partial").exists()
+    assert len(Store(folder)) == 5
 
 
 def test_a_failed_fsync_is_final(tmp_path: Path, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,11 +82,23 @@ def test_a_failed_fsync_is_final(tmp_path: Path, backend: str, monkeypatch: pyte
         calls.append(descriptor)
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(files.os, "fsync", fail)
+    monkeypatch.setattr(durable.os, "fsync", fail)
     with pytest.raises(OutputError, match="Input/output error"):
         write_dataset(tmp_path, backend, ROWS)
     assert len(calls) == 1
     assert not (tmp_path / "manifest.json").exists()
+
+
+def test_a_file_that_could_not_be_written_leaves_no_partial_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(durable.os, "replace", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(tmp_path / "manifest.json", b"{}")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_is_synced_before_it_gets_its_name_and_its_folder_after(
@@ -68,16 +115,16 @@ def test_a_file_is_synced_before_it_gets_its_name_and_its_folder_after(
         events.append(f"rename to {target.name}")
         replace(source, target)
 
-    monkeypatch.setattr(files.os, "fsync", record_fsync)
-    monkeypatch.setattr(files.os, "replace", record_replace)
+    monkeypatch.setattr(durable.os, "fsync", record_fsync)
+    monkeypatch.setattr(durable.os, "replace", record_replace)
     write_atomically(tmp_path / "file", b"data")
     assert events == ["fsync file.partial", "rename to file", f"fsync {tmp_path.name}"]
 
 
 def test_new_folders_are_synced_in_their_parents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[Path] = []
-    monkeypatch.setattr(files, "sync_file", synced.append)
-    files.make_folder(tmp_path / "a" / "b")
+    monkeypatch.setattr(durable, "sync_file", synced.append)
+    durable.make_folder(tmp_path / "a" / "b")
     assert synced == [tmp_path, tmp_path / "a"]
 
 

@@ -120,6 +120,20 @@ def test_rejections_are_kept_with_the_index(store: Store) -> None:
     assert list(store.rejected()) == [{"id": "bad", "reason": "empty"}]
 
 
+@pytest.mark.parametrize("line", [b"[" * 99_999, b'{"a": 1, "a": 2}', b'{"a": NaN}', b"\xff", b"[]", b""])
+def test_a_line_of_the_rejections_that_is_no_strict_json_object_is_an_error(
+    tmp_path: Path, line: bytes
+) -> None:
+    root = write_dataset(tmp_path, "memmap", ROWS)
+    path, manifest = root / "index/00001/rejected.jsonl", root / "manifest.json"
+    old = path.stat().st_size
+    path.write_bytes(line + b"\n")
+    sizes = manifest.read_text().rpartition(f'"bytes": {old},')
+    manifest.write_text(f'{sizes[0]}"bytes": {len(line) + 1},{sizes[2]}')
+    with pytest.raises(CorruptShardError, match=r"rejected\.jsonl: line 1 is not a JSON object"):
+        list(Store(root).rejected())
+
+
 def test_a_data_set_without_records_is_readable(tmp_path: Path) -> None:
     index = write_index(tmp_path, 1, CONTRACT, [])
     commit(tmp_path, make_manifest(1, CONTRACT, [], index))

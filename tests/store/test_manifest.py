@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_datasets import ROWS, write_dataset
+from small_datasets import CONTRACT, ROWS, write_dataset
 
+from shardkit.contract import Contract, RecordRules
 from shardkit.errors import FormatError, ManifestError
-from shardkit.store import Store, is_safe_path
+from shardkit.store import Store, is_safe_path, make_manifest
 from shardkit.store.manifest_parser import parse_manifest
 
 
@@ -107,7 +108,7 @@ def test_a_file_too_many_is_refused(valid: dict[str, Any]) -> None:
         (b"[]", "format: "),
         (b"null", "format: "),
         (b'{"format": "shardkit", "format": "shardkit"}', "same key twice"),
-        (b'{"format": NaN}', "NaN is not a JSON number"),
+        (b'{"format": NaN}', "NaN, which is no JSON number"),
         (b'{"a": ' + b"9" * 5000 + b"}", "not valid JSON"),
         (b"[" * 100_000, "not valid JSON"),
     ],
@@ -135,8 +136,31 @@ def test_a_manifest_that_is_no_regular_file_is_refused(tmp_path: Path) -> None:
         Store(tmp_path)
     path.unlink()
     path.mkdir()
-    with pytest.raises(ManifestError, match="director"):
+    with pytest.raises(ManifestError, match="not a regular file"):
         Store(tmp_path)
+
+
+def test_a_manifest_that_is_a_folder_leaves_no_file_open(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").mkdir()
+    before = os.listdir("/proc/self/fd")
+    for _ in range(3):
+        with pytest.raises(ManifestError):
+            Store(tmp_path)
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+
+
+def test_the_data_set_id_follows_from_fields_and_stored_bytes_and_not_from_what_is_done_with_bad_records(
+    valid: dict[str, Any],
+) -> None:
+    manifest = parse(valid)
+    tolerant = Contract(CONTRACT.fields, RecordRules(on_bad="skip"))
+    other = Contract({"blob": CONTRACT.fields["blob"]})
+    ids = [
+        make_manifest(1, contract, manifest.shards, manifest.index).dataset_id
+        for contract in (CONTRACT, tolerant, other)
+    ]
+    assert ids[0] == ids[1] == manifest.dataset_id != ids[2]
+    assert make_manifest(1, CONTRACT, manifest.shards[:1], manifest.index).dataset_id != ids[0]
 
 
 json_values = st.recursive(

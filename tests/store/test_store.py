@@ -3,14 +3,15 @@
 import multiprocessing
 import os
 import pickle
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from small_datasets import ROWS, row, write_dataset
 
-from shardkit.errors import DatasetNotFoundError, FormatError, UnsupportedVersionError
-from shardkit.store import Store, load_manifest, remove_unreferenced
+from shardkit.errors import CorruptShardError, DatasetNotFoundError, FormatError, UnsupportedVersionError
+from shardkit.store import STORE_NAMES, Store, folder, load_manifest, remove_unreferenced
 
 BLOBS = [payloads[0] for shard in ROWS for _, payloads in shard]
 
@@ -56,6 +57,41 @@ def test_many_threads_read_at_once(tmp_path: Path, backend: str) -> None:
         assert all(pool.map(read, range(4000)))
 
 
+def test_a_forked_child_refuses_an_lmdb_file_that_was_replaced_since_it_was_checked(tmp_path: Path) -> None:
+    store = Store(write_dataset(tmp_path / "data", "lmdb", ROWS))
+    assert read_all(store) == BLOBS
+    path = tmp_path / "data/shards/00000.lmdb"
+    shutil.copy(path, tmp_path / "copy")
+    (tmp_path / "copy").rename(path)
+    child = os.fork()
+    if child == 0:
+        try:
+            read_all(store)
+        except CorruptShardError as error:
+            os._exit(0 if "00000.lmdb: was replaced while in use" in str(error) else 1)
+        os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_manifest_half_written_is_a_name_of_the_store() -> None:
+    assert {"manifest.json", "manifest.json.partial", "index", "shards"} == STORE_NAMES
+
+
+def test_opening_opens_each_file_of_a_shard_once(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    system_open = os.open
+
+    def record_open(path: str | Path, flags: int) -> int:
+        opened.append(os.fspath(path))
+        return system_open(path, flags)
+
+    monkeypatch.setattr(folder.os, "open", record_open)
+    store = Store(dataset)
+    of_shards = [path for path in opened if "/shards/" in path]
+    files = [file.path for shard in store.manifest.shards for file in shard.files]
+    assert sorted(of_shards) == sorted(str(dataset / path) for path in files)
+
+
 def test_two_stores_of_one_data_set_live_in_one_process(dataset: Path) -> None:
     first, second = Store(dataset), Store(dataset)
     assert read_all(first) == read_all(second) == BLOBS
@@ -98,6 +134,8 @@ def test_what_the_manifest_does_not_name_is_removed_and_nothing_else(dataset: Pa
     (dataset / "shards" / "00008.lmdb").write_bytes(b"old")
     (dataset / "index" / "00002").mkdir()
     (dataset / "shards" / "notes.txt").write_text("mine")
+    (dataset / "manifest.json.partial").write_text("{")
+    (dataset / "README").write_text("mine")
     remove_unreferenced(dataset, load_manifest(dataset))
     kept = {
         path.relative_to(dataset).as_posix()
@@ -106,6 +144,7 @@ def test_what_the_manifest_does_not_name_is_removed_and_nothing_else(dataset: Pa
     }
     ending = ".lmdb" if backend == "lmdb" else ""
     assert kept == {f"shards/00000{ending}", f"shards/00001{ending}", "index/00001", "shards/notes.txt"}
+    assert {path.name for path in dataset.iterdir()} == {"manifest.json", "README", "index", "shards"}
     assert read_all(Store(dataset)) == BLOBS
     remove_unreferenced(dataset, None)
     assert [path.name for path in (dataset / "shards").iterdir()] == ["notes.txt"]

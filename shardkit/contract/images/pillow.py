@@ -5,40 +5,32 @@ the pixel limit to the contract, with no global of Pillow touched. Truncated fil
 LOAD_TRUNCATED_IMAGES is never set.
 """
 
+import functools
 import io
 from collections.abc import Callable
+from importlib import import_module
 
 import numpy as np
 import numpy.typing as npt
-from PIL import (
-    AvifImagePlugin,
-    BmpImagePlugin,
-    ExifTags,
-    GifImagePlugin,
-    Image,
-    Jpeg2KImagePlugin,
-    JpegImagePlugin,
-    PngImagePlugin,
-    PpmImagePlugin,
-    TiffImagePlugin,
-    WebPImagePlugin,
-)
+from PIL import ExifTags, Image
 
 from shardkit.contract.field import Violation
 from shardkit.contract.images.facts import Facts, Picture
 from shardkit.contract.reasons import Reason
 
-_PLUGINS: dict[str, Callable[[io.BytesIO], Image.Image]] = {
-    "jpeg": JpegImagePlugin.JpegImageFile,
-    "png": PngImagePlugin.PngImageFile,
-    "webp": WebPImagePlugin.WebPImageFile,
-    "gif": GifImagePlugin.GifImageFile,
-    "bmp": BmpImagePlugin.BmpImageFile,
-    "tiff": TiffImagePlugin.TiffImageFile,
-    "ppm": PpmImagePlugin.PpmImageFile,
-    "avif": AvifImagePlugin.AvifImageFile,
-    "jpeg2000": Jpeg2KImagePlugin.Jpeg2KImageFile,
+_PLUGINS = {
+    "jpeg": ("PIL.JpegImagePlugin", "JpegImageFile"),
+    "png": ("PIL.PngImagePlugin", "PngImageFile"),
+    "webp": ("PIL.WebPImagePlugin", "WebPImageFile"),
+    "gif": ("PIL.GifImagePlugin", "GifImageFile"),
+    "bmp": ("PIL.BmpImagePlugin", "BmpImageFile"),
+    "tiff": ("PIL.TiffImagePlugin", "TiffImageFile"),
+    "ppm": ("PIL.PpmImagePlugin", "PpmImageFile"),
+    "avif": ("PIL.AvifImagePlugin", "AvifImageFile"),
+    "jpeg2000": ("PIL.Jpeg2KImagePlugin", "Jpeg2KImageFile"),
 }
+"""Module and class that open a format. Imported when the first such image comes: all of them together would
+be a good part of the time that ``shardkit --help`` takes."""
 _ORIENTED_BY_PILLOW = frozenset({"tiff", "avif"})
 """Formats whose orientation is taken as Pillow reads it: it turns TIFFs itself, and AVIF keeps it in four
 places."""
@@ -62,27 +54,35 @@ def decode(data: bytes, facts: Facts) -> Picture:
 
     Raises:
         Violation: ``bad-header``, ``truncated``, ``unsupported``, ``colour-space`` or ``decode-error``.
+        MemoryError: There is too little memory, which says nothing about the image.
         Warning: Only where the caller's warning filters turn Pillow's warnings into errors.
     """
     try:
-        image = _PLUGINS[facts.format](io.BytesIO(data if facts.pixel_data is None else facts.pixel_data))
-    except Warning:
+        image = _opener(facts.format)(io.BytesIO(data if facts.pixel_data is None else facts.pixel_data))
+    except (Warning, MemoryError):
         raise
     except Exception as error:
         raise _verdict(error, facts, Reason.BAD_HEADER) from error
     try:
         orientation = facts.orientation
         if facts.format in _ORIENTED_BY_PILLOW:
-            orientation = _orientation(image)
+            orientation = orientation_of(image)
         image.load()
         frames = max(facts.frames, getattr(image, "n_frames", 1)) if facts.format == "avif" else facts.frames
         picture = picture_of(image, facts)
-    except (Warning, Violation):
+    except (Warning, MemoryError, Violation):
         raise
     except Exception as error:
         raise _verdict(error, facts, Reason.DECODE_ERROR) from error
     picture.frames, picture.orientation, picture.is_oriented = frames, orientation, facts.is_oriented
     return picture
+
+
+@functools.cache
+def _opener(name: str) -> Callable[[io.BytesIO], Image.Image]:
+    module, opener = _PLUGINS[name]
+    opens: Callable[[io.BytesIO], Image.Image] = getattr(import_module(module), opener)
+    return opens
 
 
 def picture_of(image: Image.Image, facts: Facts | None = None) -> Picture:
@@ -115,7 +115,8 @@ def picture_of(image: Image.Image, facts: Facts | None = None) -> Picture:
     return Picture(samples, label, is_palette=image.mode in ("P", "PA"))
 
 
-def _orientation(image: Image.Image) -> int:
+def orientation_of(image: Image.Image) -> int:
+    """Return the EXIF orientation that Pillow knows of, in [1, 8]; 1 where there is none that is valid."""
     value = image.getexif().get(ExifTags.Base.Orientation, 1)
     return value if isinstance(value, int) and 1 <= value <= 8 else 1
 

@@ -138,10 +138,16 @@ def _over_white(samples: Samples) -> Samples:
 
 
 def _to_mode(samples: Samples, mode: str) -> Samples:
-    """Repeat a gray channel and add an opaque alpha channel where the mode wants them."""
+    """Repeat a gray channel and add an opaque alpha channel where the mode wants them.
+
+    Raises:
+        Violation: There are more channels than the mode has, which `refuse` never lets in.
+    """
     channels, wanted = samples.shape[2], CHANNELS[mode]
     if channels == wanted:
         return samples
+    if channels > wanted:
+        raise Violation(Reason.COLOUR, f"{channels} channels, and mode {mode} has {wanted}")
     out = np.empty((*samples.shape[:2], wanted), np.uint8)
     out[..., :3] = samples[..., :3] if channels >= 3 else samples[..., :1]
     if wanted == 4:

@@ -8,7 +8,7 @@ from PIL import ExifTags, Image
 
 from shardkit.contract.field import Violation
 from shardkit.contract.images.facts import Picture
-from shardkit.contract.images.pillow import picture_of
+from shardkit.contract.images.pillow import orientation_of, picture_of
 from shardkit.contract.images.storage import png_of
 from shardkit.contract.reasons import Reason
 
@@ -44,9 +44,12 @@ def encoded_or_picture(image: Image.Image) -> bytes | Picture:
     Raises:
         Violation: ``truncated`` or ``decode-error`` (it is still to be loaded and cannot be),
             ``unsupported``, ``colour-space``, or ``empty``.
+        MemoryError: There is too little memory, which says nothing about the image.
     """
     try:
         image.load()
+    except MemoryError:
+        raise
     except Exception as error:  # an image opened lazily raises whatever its decoder does
         reason = Reason.TRUNCATED if "truncated" in str(error).lower() else Reason.DECODE_ERROR
         raise Violation(
@@ -56,16 +59,11 @@ def encoded_or_picture(image: Image.Image) -> bytes | Picture:
         raise Violation(Reason.EMPTY, f"a Pillow image of {image.width}x{image.height} has no pixels")
     if image.mode not in _PNG_MODES:
         picture = picture_of(image)
-        picture.orientation = _orientation(image)
+        picture.orientation = orientation_of(image)
         return picture
     exif = Image.Exif()
-    exif[ExifTags.Base.Orientation] = _orientation(image)
+    exif[ExifTags.Base.Orientation] = orientation_of(image)
     return png_of(image, exif.tobytes())
-
-
-def _orientation(image: Image.Image) -> int:
-    value = image.getexif().get(ExifTags.Base.Orientation, 1)
-    return value if isinstance(value, int) and 1 <= value <= 8 else 1
 
 
 def _height_width_channels(array: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:

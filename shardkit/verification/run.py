@@ -9,7 +9,7 @@ import numpy as np
 from tqdm import tqdm
 
 from shardkit.ingestion import run_ordered, usable_cpus
-from shardkit.sources import open_source
+from shardkit.sources import Source, open_source
 from shardkit.store import Store
 from shardkit.verification.against_source import (
     SourceCheck,
@@ -17,8 +17,9 @@ from shardkit.verification.against_source import (
     find_extra,
     plan_source_checks,
 )
+from shardkit.verification.opened import DataSet
 from shardkit.verification.report import VerifyReport
-from shardkit.verification.stored import ShardCheck, check_files, check_shard, plan_checks
+from shardkit.verification.stored import ShardCheck, check_files, check_manifest, check_shard, plan_checks
 
 
 def verify(
@@ -44,18 +45,26 @@ def verify(
         UnsupportedVersionError: It is of another major version of the format.
         FormatError: The manifest, or the size or header of a file, is so far off that nothing can be opened.
         SourceError: The source cannot be read.
+        WorkerError: A worker process was killed.
 
     Example:
         >>> verify("out/", "raw/").ok  # doctest: +SKIP
         True
     """
     workers = usable_cpus() if workers is None else workers
-    with Store.open(out) as store:
+    with Store(out) as store:
+        raw = None if source is None else open_source(source)
+        if raw is not None:
+            raw.require(store.contract)
         report = VerifyReport(records=len(store))
+        report.add(check_manifest(store))
         report.add(check_files(store.path, store.manifest.index.files))
-        _check_stored(store, report, workers, progress)
-        if source is not None:
-            _check_source(store, source, report, workers, progress)
+        try:
+            _check_stored(store, report, workers, progress)
+            if raw is not None:
+                _check_source(store, raw, report, workers, progress)
+        finally:
+            DataSet.forget()
     return report
 
 
@@ -69,15 +78,7 @@ def _check_stored(store: Store, report: VerifyReport, workers: int, progress: bo
             bar.update(check.count)
 
 
-def _check_source(
-    store: Store,
-    raw: str | Path | Iterable[Mapping[str, Any]],
-    report: VerifyReport,
-    workers: int,
-    progress: bool,
-) -> None:
-    source = open_source(raw)
-    source.require(store.contract)
+def _check_source(store: Store, source: Source, report: VerifyReport, workers: int, progress: bool) -> None:
     accounted = np.zeros(len(store), dtype=np.bool_)
     checks = plan_source_checks(store, source)
     results = run_ordered(check_source_part, checks, workers, SourceCheck.describe)

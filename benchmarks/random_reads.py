@@ -1,0 +1,199 @@
+"""How fast are raw records (the bytes of an encoded photo, and its label) read in random order by one process?
+
+The records are JPEG photos of about 82 KB, in the page cache (every file was just written, and a warm-up reads
+all of them). Each contender reads the same rows in the same order, one record a call unless its name says
+otherwise, and makes Python ``bytes`` of the photo; nothing is decoded. Before anything is timed, every contender
+must return each record exactly.
+
+Run it with ``python benchmarks/random_reads.py``; ``--help`` names the settings.
+
+Result (see benchmarks/README.md for figures): copying 82 KB takes most of every contender's time, so the ratios
+come closer to 1 on a machine with slow memory. shardkit is held against the loop that one would write with numpy,
+and against one record a call in Hugging Face datasets.
+"""
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import readers
+from measure import (
+    Contender,
+    Missing,
+    Target,
+    interleave,
+    machine_facts,
+    machine_line,
+    read_arguments,
+    results_table,
+    save_json,
+    summarize,
+    targets_text,
+)
+from photos import PhotoFolder, PhotoSettings, make_photos
+
+MEMMAP = "numpy memmap"
+SHARDKIT_MEMMAP = "shardkit memmap"
+SHARDKIT_LMDB = "shardkit lmdb"
+HUGGING_FACE = "HF datasets"
+HUGGING_FACE_ARROW = "HF datasets, arrow"
+TARGETS = (
+    Target(SHARDKIT_MEMMAP, MEMMAP, 0.7),
+    *(
+        Target(ours, theirs, 2.0)
+        for theirs in (HUGGING_FACE, HUGGING_FACE_ARROW)
+        for ours in (SHARDKIT_MEMMAP, SHARDKIT_LMDB)
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is measured.
+
+    Attributes:
+        records: Photos.
+        passes: Times that one run reads each of them.
+        repetitions: Timed runs of each contender.
+        width, height, quality: Of the photos; the defaults make about 82 KB.
+        seed: Of photos and orders.
+    """
+
+    records: int = 3000
+    passes: int = 5
+    repetitions: int = 9
+    width: int = 720
+    height: int = 576
+    quality: int = 90
+    seed: int = 0
+
+
+def main() -> None:
+    """Measure, and print the table."""
+    settings, folder, json_file = read_arguments(__doc__, Settings())
+    with tempfile.TemporaryDirectory(dir=folder) as name:
+        report = _measure(settings, Path(name))
+    save_json(json_file, report)
+
+
+def _measure(settings: Settings, folder: Path) -> dict[str, Any]:
+    facts = machine_facts(folder)
+    print(__doc__.split("\n", 1)[0])
+    print(machine_line(facts))
+    shape = PhotoSettings(settings.records, settings.width, settings.height, settings.quality, settings.seed)
+    photos = make_photos(folder / "photos", shape)
+    print(
+        f"{settings.records} photos of {photos.mean_bytes / 1000:.1f} KB on average, {settings.passes} passes "
+        f"a repetition, {settings.repetitions} repetitions; page cache warm\n"
+    )
+    orders = _Orders(settings)
+    openers, missing = _openers(folder, photos)
+    contenders = []
+    for name, (note, open_loop) in openers.items():
+        loop = open_loop()
+        _check(name, loop, photos)
+        contenders.append(Contender(name, _runner(loop, orders), note))
+    runs = interleave(contenders, settings.repetitions)
+    results = summarize(
+        contenders,
+        runs,
+        MEMMAP,
+        settings.records * settings.passes,
+        photos.total_bytes * settings.passes,
+    )
+    judged = [target.judge(runs) for target in TARGETS if target.reference in runs]
+    print(results_table(results, missing, MEMMAP))
+    print("\n" + targets_text(judged))
+    return {
+        "benchmark": "random_reads",
+        "machine": facts,
+        "settings": asdict(settings),
+        "cache": "warm",
+        "record_bytes": photos.mean_bytes,
+        "results": [asdict(result) for result in results],
+        "not_measured": [asdict(each) for each in missing],
+        "targets": judged,
+        "runs": {name: [asdict(taken) for taken in each] for name, each in runs.items()},
+    }
+
+
+class _Orders:
+    """The rows that each repetition reads, drawn before it is timed."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._rows = {
+            repetition: self._draw(settings, repetition) for repetition in range(-1, settings.repetitions)
+        }
+
+    def __getitem__(self, repetition: int) -> list[int]:
+        return self._rows[repetition]
+
+    @staticmethod
+    def _draw(settings: Settings, repetition: int) -> list[int]:
+        random = np.random.default_rng([settings.seed, repetition + 1])
+        passes = [random.permutation(settings.records) for _ in range(settings.passes)]
+        return [int(row) for row in np.concatenate(passes)]
+
+
+def _runner(loop: readers.Loop, orders: _Orders) -> Callable[[int], None]:
+    def run(repetition: int) -> None:
+        loop(orders[repetition])
+
+    return run
+
+
+_Openers = dict[str, tuple[str, Callable[[], readers.Loop]]]
+
+
+def _openers(folder: Path, photos: PhotoFolder) -> tuple[_Openers, Sequence[Missing]]:
+    """Return for each contender what it returns and what opens it, and the contenders that are not installed."""
+    memmap, peer = folder / "memmap", folder / "hugging-face"
+    readers.write_memmap(memmap, photos)
+    openers: _Openers = {
+        MEMMAP: ("bytes, label: the loop one writes by hand", lambda: readers.open_memmap(memmap)),
+        "numpy memmap, id": ("a dict with id", lambda: readers.open_memmap_with_id(memmap)),
+        "memoryview, lists": (
+            "bytes, label; offsets as Python lists",
+            lambda: readers.open_memoryview(memmap),
+        ),
+        "LMDB + msgpack": ("bytes, label", lambda: readers.open_lmdb(folder / "lmdb", photos)),
+        "plain files": ("bytes, label", lambda: readers.open_files(photos)),
+        SHARDKIT_MEMMAP: (
+            "ShardDataset.read: a dict with id",
+            lambda: readers.open_shardkit(folder / "shardkit-memmap", photos, "memmap"),
+        ),
+        SHARDKIT_LMDB: (
+            "ShardDataset.read: a dict with id",
+            lambda: readers.open_shardkit(folder / "shardkit-lmdb", photos, "lmdb"),
+        ),
+    }
+    if not readers.HAS_HUGGING_FACE:
+        return openers, [Missing(HUGGING_FACE, "pip install datasets")]
+    readers.write_hugging_face(peer, photos)
+    openers |= {
+        HUGGING_FACE: ("bytes, label; binary column", lambda: readers.open_hugging_face(peer)),
+        "HF datasets, Image": ("decode=False", lambda: readers.open_hugging_face_images(peer)),
+        HUGGING_FACE_ARROW: (
+            'with_format("arrow"), as_py() by hand',
+            lambda: readers.open_hugging_face_arrow(peer),
+        ),
+        "HF datasets, batches": (
+            f"{readers.BATCH} rows a call",
+            lambda: readers.open_hugging_face_batches(peer),
+        ),
+    }
+    return openers, []
+
+
+def _check(name: str, loop: readers.Loop, photos: PhotoFolder) -> None:
+    """Make sure that the contender returns every record as it is."""
+    for row, (file, label) in enumerate(zip(photos.files, photos.labels, strict=True)):
+        if loop([row]) != ((photos.path / file).read_bytes(), label):
+            raise SystemExit(f"{name}: row {row} ({file}) is not what was stored; nothing was measured")
+
+
+if __name__ == "__main__":
+    main()

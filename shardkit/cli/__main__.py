@@ -1,5 +1,0 @@
-"""``python -m shardkit.cli``: the same as the ``shardkit`` command."""
-
-from shardkit.cli.app import main
-
-main()

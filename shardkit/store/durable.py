@@ -1,0 +1,112 @@
+"""Durable writes: what was written survives a power cut, or was never there.
+
+Nothing here knows what the files hold. Implements docs/format.md, "Publishing" (the order of fsync and rename).
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+from shardkit.errors import OutputError
+
+PARTIAL = ".partial"
+"""Ending of a file or folder that is still being written."""
+
+
+def partial_of(path: Path) -> Path:
+    """Return the name under which `path` is written until it is complete."""
+    return path.with_name(path.name + PARTIAL)
+
+
+@contextmanager
+def refusals(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn what the system says against a write into an OutputError that names `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(f"{os.fspath(path)}: cannot be written: {error.strerror or error}") from error
+
+
+def sync_file(path: str | os.PathLike[str]) -> None:
+    """Fsync a file or folder. A failure is final: the kernel may have dropped the pages, so none is retried.
+
+    Raises:
+        OutputError: The system refused.
+    """
+    with refusals(path):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def sync_stream(stream: IO[bytes]) -> None:
+    """Flush and fsync a file that was written, through the handle that wrote it.
+
+    Raises:
+        OSError: The system refused; as final as in `sync_file`.
+    """
+    stream.flush()
+    os.fsync(stream.fileno())
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and its parents where they are missing, and fsync the parent of each new one.
+
+    Raises:
+        OutputError: The system refused.
+    """
+    if path.is_dir():
+        return
+    make_folder(path.parent)
+    with refusals(path):
+        path.mkdir(exist_ok=True)
+    sync_file(path.parent)
+
+
+def publish(partial: Path, final: Path) -> None:
+    """Give what is complete and fsynced its own name, replacing what had it, and fsync the folder.
+
+    Raises:
+        OutputError: The system refused.
+    """
+    with refusals(final):
+        if partial.is_dir() and final.is_dir():
+            shutil.rmtree(final)  # a folder can only be replaced by way of removing it
+        os.replace(partial, final)
+    sync_file(final.parent)
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a file so that after a power cut either the old content is there, or all of the new.
+
+    Raises:
+        OutputError: The system refused.
+    """
+    partial = partial_of(path)
+    try:
+        with refusals(path), partial.open("wb") as stream:
+            stream.write(data)
+            sync_stream(stream)
+        publish(partial, path)
+    except BaseException:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise
+
+
+def remove(path: Path) -> None:
+    """Remove a file or a folder with what is in it, if it is there.
+
+    Raises:
+        OutputError: The system refused.
+    """
+    with refusals(path):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)

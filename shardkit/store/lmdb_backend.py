@@ -28,7 +28,10 @@ from shardkit.store.manifest import ShardEntry
 MAX_RECORD_BYTES = (1 << 31) - (1 << 16)
 """Largest record: LMDB and its bindings were reported to lose values between 2 and 4 GiB."""
 
-_BATCH_BYTES = 1 << 26
+_BATCH_BYTES = 1 << 20
+"""A transaction's size. LMDB keeps its pages in memory until commit; few of them stay in the processor's cache
+(benchmarks/ingest_stages.py: half the time a record of 64 MiB)."""
+
 _MAP_SLACK = 1 << 20
 _HEAD_BYTES = 4096
 _MODE = 0o644

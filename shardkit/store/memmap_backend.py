@@ -6,6 +6,7 @@ A fixed-size column is a .npy that numpy.load opens; a column of varying size is
 import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -197,9 +198,9 @@ class MemmapWriter:
 
     def finish(self) -> None:
         """Fill in the headers, fsync, and rename the folder."""
-        with refusals(self._partial):
-            for writer in self._writers:
-                writer.finish()
+        with refusals(self._partial), ThreadPoolExecutor(len(self._writers)) as pool:
+            for done in [pool.submit(writer.finish) for writer in self._writers]:
+                done.result()  # at once, because each fsync only waits, and the system writes them together
         sync_file(self._partial)
         publish(self._partial, self._path)
 

@@ -199,7 +199,11 @@ def test_a_contract_that_is_no_regular_file(raw: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("pattern", "altered"),
-    [('"cat"', '"cow"'), ('"dataset_id": "[0-9a-f]{32}', '"dataset_id": "' + "0" * 32), ('"rejected": 0', '"rejected": 5')],
+    [
+        ('"cat"', '"cow"'),
+        ('"dataset_id": "[0-9a-f]{32}', '"dataset_id": "' + "0" * 32),
+        ('"rejected": 0', '"rejected": 5'),
+    ],
 )
 def test_an_altered_manifest_is_noticed(out: Path, pattern: str, altered: str) -> None:
     text, count = re.subn(pattern, altered, (out / "manifest.json").read_text(), count=1)

@@ -48,23 +48,6 @@ _LARGEST_JPEG_SIDE = 65_500
 Size = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class DecodePlan:
-    """How simplejpeg alone delivers a stored JPEG: whole, into a given buffer, or at a reduced scale.
-
-    simplejpeg may still refuse one (ValueError); :meth:`ImageField.decode` then is the way.
-
-    Attributes:
-        colorspace: What to ask simplejpeg for: ``"RGB"`` or ``"GRAY"``.
-        height: Rows of the delivered picture.
-        width: Columns of the delivered picture.
-    """
-
-    colorspace: str
-    height: int
-    width: int
-
-
 @dataclass(frozen=True)
 class ImageField(Field):
     """An image. Delivered as ``uint8[H, W, C]``, C being 3 for mode RGB, 1 for L, 4 for RGBA.
@@ -208,24 +191,6 @@ class ImageField(Field):
             Reason.WRONG_TYPE,
             f"{type(value).__name__} is no image: give encoded bytes, a uint8 array or a Pillow image",
         )
-
-    def plan(self, payload: Payload) -> DecodePlan | None:
-        """Say from its header whether simplejpeg alone delivers a stored payload; None where it takes more.
-
-        Raises:
-            FormatError: The payload is no image that was let in.
-        """
-        if self.store == "raw":
-            return None
-        try:
-            facts = self._inspect_stored(bytes(payload))
-            colorspace = self._direct_colorspace(facts)
-            if colorspace is None:
-                return None
-            self._require_size(facts.height, facts.width)
-        except Violation as violation:
-            raise _unfit(violation) from violation
-        return DecodePlan(colorspace, facts.height, facts.width)
 
     def decode(self, payload: Payload) -> npt.NDArray[np.uint8]:
         """Return the picture in a stored payload: C-contiguous ``uint8[H, W, C]``.

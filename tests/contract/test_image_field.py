@@ -16,7 +16,7 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 
 from shardkit.contract.field import FileContent, Violation
-from shardkit.contract.image import DecodePlan, ImageField
+from shardkit.contract.image import ImageField
 from shardkit.contract.reasons import Reason
 from shardkit.errors import ContractError, FormatError
 
@@ -267,19 +267,6 @@ def test_a_reencoded_image_has_its_policies_behind_it(mode: str) -> None:
     assert reason(replace(field, size=(60, 40)), encode(image, exif=exif)) is Reason.WRONG_SIZE
 
 
-def test_a_plan_names_what_simplejpeg_alone_delivers() -> None:
-    data, gray = encode(PHOTO), encode(PHOTO.convert("L"))
-    assert ImageField().plan(data) == DecodePlan("RGB", 40, 60)
-    assert ImageField(grayscale="convert").plan(memoryview(gray)) == DecodePlan("RGB", 40, 60)
-    assert ImageField(mode="L").plan(gray) == DecodePlan("GRAY", 40, 60)
-    assert ImageField().plan(turned(6)) is None
-    assert ImageField(orientation="ignore").plan(turned(6)) == DecodePlan("RGB", 40, 60)
-    assert ImageField().plan(encode(PHOTO, "PNG")) is None
-    assert ImageField().plan(encode(PHOTO.convert("CMYK"))) is None
-    with pytest.raises(FormatError):
-        ImageField().plan(b"no image")
-
-
 @pytest.mark.parametrize("payload", [b"", b"no image", encode(PHOTO, "PNG")[:300], encode(PHOTO)[:100]])
 def test_a_damaged_payload_is_one_typed_error(payload: bytes) -> None:
     with pytest.raises(FormatError, match="cannot be decoded"):
@@ -319,13 +306,6 @@ def test_a_stored_image_of_another_size_than_the_contract_asks_for_is_refused(ki
     for field in (ImageField(size=(60, 40)), ImageField(max_size=(39, 60))):
         with pytest.raises(FormatError, match=r"\[H, W\] is \[40, 60\]"):
             field.decode(data)
-
-
-def test_a_plan_is_made_only_for_what_the_contract_lets_in() -> None:
-    data = encode(PHOTO)
-    for field in (ImageField(formats=("png",)), ImageField(max_pixels=2399), ImageField(size=(60, 40))):
-        with pytest.raises(FormatError, match="as its contract asks"):
-            field.plan(data)
 
 
 @pytest.mark.parametrize("store", ["original", "jpeg"])

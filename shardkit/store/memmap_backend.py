@@ -6,7 +6,7 @@ A fixed-size column is a .npy that numpy.load opens; a column of varying size is
 import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -31,6 +31,8 @@ from shardkit.store.manifest import FileEntry, ShardEntry
 from shardkit.store.npy import OFFSET, check_npy, check_offsets, map_integers, map_npy, npy_header
 
 _BUFFER = 1 << 20
+_SYNC_EVERY = 8 << 20
+_SYNCS_AT_ONCE = 8
 _ID = "id"
 _CHECKSUM = "checksum.npy"
 
@@ -135,9 +137,15 @@ class _FixedWriter:
 
 
 class _VariableWriter:
-    """Writes values one after the other, and the offset of each."""
+    """Writes values one after the other, and the offset of each.
 
-    def __init__(self, folder: Path, name: str) -> None:
+    Every few megabytes are sent to disk in the background, so that the last fsync has little left to wait for.
+    """
+
+    def __init__(self, folder: Path, name: str, background: Executor) -> None:
+        self._background = background
+        self._syncing: Future[None] | None = None
+        self._unsynced = 0
         data, offsets = _variable_names(name)
         self._stream = (folder / data).open("wb", buffering=_BUFFER)
         self._offsets = _FixedWriter(folder / offsets, OFFSET, ())
@@ -148,14 +156,31 @@ class _VariableWriter:
         self._stream.write(payload)
         self._end += len(payload)
         self._offsets.append(self._end.to_bytes(8, "little"))
+        self._unsynced += len(payload)
+        if self._unsynced >= _SYNC_EVERY:
+            self._sync_early()
+
+    def _sync_early(self) -> None:
+        self._unsynced = 0
+        self._wait()
+        self._stream.flush()
+        self._syncing = self._background.submit(os.fsync, self._stream.fileno())
+
+    def _wait(self) -> None:
+        """Wait for the fsync on its way; one that failed is raised here, and the shard is lost with it."""
+        if self._syncing is not None:
+            self._syncing.result()
 
     def finish(self) -> None:
+        self._wait()
         sync_stream(self._stream)
         self._stream.close()
         self._offsets.finish()
 
     def close(self) -> None:
         try:
+            with suppress(OSError):
+                self._wait()
             self._offsets.close()
         finally:
             self._stream.close()
@@ -171,8 +196,9 @@ class MemmapWriter:
         self._pack_checksums = struct.Struct(f"<{len(columns)}Q").pack
         remove(self._partial)
         make_folder(self._partial)
+        self._background = ThreadPoolExecutor(_SYNCS_AT_ONCE)
         with refusals(self._partial):
-            self._ids = _VariableWriter(self._partial, _ID)
+            self._ids = _VariableWriter(self._partial, _ID, self._background)
             self._writers.append(self._ids)
             self._checksums = _FixedWriter(self._partial / _CHECKSUM, OFFSET, (len(columns),))
             self._writers.append(self._checksums)
@@ -181,7 +207,7 @@ class MemmapWriter:
     def _open_column(self, column: Column) -> _ColumnWriter:
         writer: _ColumnWriter
         if column.layout.dtype is None:
-            writer = _VariableWriter(self._partial, column.name)
+            writer = _VariableWriter(self._partial, column.name, self._background)
         else:
             path = self._partial / f"{column.name}.npy"
             writer = _FixedWriter(path, column.layout.dtype, column.layout.shape)
@@ -198,9 +224,10 @@ class MemmapWriter:
 
     def finish(self) -> None:
         """Fill in the headers, fsync, and rename the folder."""
-        with refusals(self._partial), ThreadPoolExecutor(len(self._writers)) as pool:
-            for done in [pool.submit(writer.finish) for writer in self._writers]:
-                done.result()  # at once, because each fsync only waits, and the system writes them together
+        with refusals(self._partial):
+            for done in [self._background.submit(writer.finish) for writer in self._writers]:
+                done.result()  # all at once: each fsync only waits, and the system writes them together
+        self._background.shutdown()
         sync_file(self._partial)
         publish(self._partial, self._path)
 
@@ -209,6 +236,7 @@ class MemmapWriter:
         for writer in self._writers:
             with suppress(OSError):  # closing writes what is buffered, which may be what failed
                 writer.close()
+        self._background.shutdown()
         remove(self._partial)
 
 

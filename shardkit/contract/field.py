@@ -86,8 +86,6 @@ class Field(ABC):
     """One named value of a record: a frozen dataclass whose attributes are the keys of its contract table."""
 
     kind: ClassVar[str]
-    is_encoded: ClassVar[bool] = False
-    """Whether reading decodes the payload (its checksum then costs next to nothing)."""
     takes_file: ClassVar[bool] = False
     """Whether a source hands this field the content of a file rather than a value: text in a table is then a path."""
     accepts_file: ClassVar[bool] = False

@@ -90,7 +90,6 @@ class ImageField(Field):
     """
 
     kind: ClassVar[str] = "image"
-    is_encoded: ClassVar[bool] = True
     takes_file: ClassVar[bool] = True
 
     mode: str = "RGB"

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch.utils.data import default_collate
 
@@ -28,7 +29,8 @@ def collate(samples: Sequence[Mapping[str, Any] | None]) -> Batch:
     - tensors of one shape and dtype are stacked: ``[C,H,W]`` to ``[B,C,H,W]``. Samples that are
       channels-last in memory (decoded images are) give a batch that is channels-last in memory, at the cost
       of one plain copy;
-    - tensors of different shapes or dtypes stay a list of tensors;
+    - numpy arrays of one shape and dtype, which a transform may give, are stacked to a tensor;
+    - tensors or arrays of different shapes or dtypes stay a list of them;
     - ints become ``int64[B]``, bools ``bool[B]``, floats ``float64[B]``, numpy scalars a tensor of their
       dtype;
     - all else (ids, text, bytes, JSON objects) stays a list, and so do values of mixed types.
@@ -60,11 +62,21 @@ def _join(values: list[Any]) -> Any:  # Any: one value of each sample, a tensor 
         return values
     if issubclass(kind, torch.Tensor):
         return _stack(values)
+    if kind is np.ndarray and _are_stackable(values):
+        return torch.from_numpy(np.stack(values))
     if kind in _DTYPES and not (kind is int and _exceeds_int64(values)):
         return torch.tensor(values, dtype=_DTYPES[kind])
     if issubclass(kind, np.bool_ | np.number):
         return torch.from_numpy(np.array(values, dtype=values[0].dtype))
     return values
+
+
+def _are_stackable(arrays: list[npt.NDArray[Any]]) -> bool:
+    """Whether all have one shape and one numeric dtype."""
+    first = arrays[0]
+    return issubclass(first.dtype.type, np.bool_ | np.number) and all(
+        array.shape == first.shape and array.dtype == first.dtype for array in arrays
+    )
 
 
 def _exceeds_int64(values: list[int]) -> bool:

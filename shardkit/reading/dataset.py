@@ -35,13 +35,13 @@ class ShardDataset(Dataset[Sample | None]):
 
     Args:
         path: The folder that ingestion made.
-        transform: Takes a sample and returns the one to deliver. It must keep the id, every field, and the
-            shape and dtype of every tensor, or an error names the sample.
+        transform: Takes a sample and returns the one to deliver. It must keep the id, every field, the shape
+            and dtype of every tensor, and the type of every other value, or an error names the sample.
         fields: Names of the fields to read; the others are not touched. By default all.
-        verify_checksums: None checks encoded fields as they are decoded, which costs nothing beside it, but
-            no fixed-size values; True checks all, also in `read`; False none.
-        may_reshape: Whether the transform may change shapes and dtypes (a crop, a resize, a conversion to
-            float) or drop fields. All shapes are compared with those of the untransformed sample.
+        verify_checksums: None checks every field of varying size, as it is decoded; fixed-size values are not
+            checked. True checks all, also in `read`; False none.
+        may_reshape: Whether the transform may change shapes, dtypes and types (a crop, a resize, a conversion
+            to float) or drop fields. All shapes are compared with those of the untransformed sample.
         may_filter: Whether the transform may return None to leave a sample out. `filtered` then names those
             left out so far, in this process and in the workers of its loaders.
 
@@ -75,6 +75,14 @@ class ShardDataset(Dataset[Sample | None]):
         self._opened: tuple[Store, SampleReader] | None = None
         self._open(store)
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.describe()}>"
+
+    def describe(self) -> str:
+        """Return what is read, in words: path, number of records, and fields."""
+        fields = f"fields {', '.join(self._names)}" if self._names else "no fields"
+        return f"{self._path}: {self._count} records; {fields}"
+
     def __len__(self) -> int:
         """Number of records."""
         return self._count
@@ -89,6 +97,7 @@ class ShardDataset(Dataset[Sample | None]):
             IndexError: There is no such row.
             TypeError: `index` is no integer; a bool is none.
             CorruptShardError: What is stored is damaged; names shard, row, id and field.
+            FormatError: Another data set took the folder before this shard was first read.
             TransformError: The transform raised, or did what it has no leave for.
         """
         row = self._row(index)
@@ -98,7 +107,7 @@ class ShardDataset(Dataset[Sample | None]):
         """Return the samples of a whole batch, as torch's fetcher asks for it, without those filtered.
 
         Raises:
-            IndexError, TypeError, CorruptShardError, TransformError: As for ``self[index]``.
+            IndexError, TypeError, FormatError, TransformError: As for ``self[index]``.
         """
         return [sample for sample in self.read_batch(indices) if sample is not None]
 
@@ -106,7 +115,7 @@ class ShardDataset(Dataset[Sample | None]):
         """Return one item for each of `indices`: the sample, or None if the transform filtered it.
 
         Raises:
-            IndexError, TypeError, CorruptShardError, TransformError: As for ``self[index]``.
+            IndexError, TypeError, FormatError, TransformError: As for ``self[index]``.
         """
         rows = [self._row(index) for index in indices]
         samples = self._reader.samples(rows)
@@ -116,8 +125,9 @@ class ShardDataset(Dataset[Sample | None]):
         """Return the sample with an id; None if the transform filtered it.
 
         Raises:
+            TypeError: `record_id` is not a str.
             RecordNotFoundError: No record has this id.
-            CorruptShardError, TransformError: As for ``self[index]``.
+            FormatError, TransformError: As for ``self[index]``.
         """
         return self[self._store.row_of(record_id)]
 
@@ -218,7 +228,14 @@ class ShardDataset(Dataset[Sample | None]):
         try:
             row = operator.index(index)
         except TypeError:
-            raise TypeError(f"the index of a data set is an integer, not {type(index).__name__}") from None
+            hint = (
+                "; for many rows at once call __getitems__, or give a DataLoader batch_sampler="
+                if isinstance(index, list | tuple)
+                else ""
+            )
+            raise TypeError(
+                f"the index of a data set is an integer, not {type(index).__name__}{hint}"
+            ) from None
         if not -self._count <= row < self._count:
             raise IndexError(f"{self._path}: index {row} is out of range: there are {self._count} records")
         return row % self._count

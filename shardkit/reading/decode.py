@@ -45,7 +45,7 @@ class SampleReader:
         store: The open data set.
         names: Fields to read, in the order of the sample.
         verify_checksums: True checks every payload, also of records that are not decoded; None checks those
-            of encoded fields as they are decoded; False checks none.
+            of every field of varying size, as they are decoded; False checks none.
     """
 
     def __init__(self, store: Store, names: Sequence[str], verify_checksums: bool | None) -> None:
@@ -118,8 +118,7 @@ class SampleReader:
         column = next(number for number, column in enumerate(self._store.columns) if column.name == name)
         field = self._store.contract.fields[name]
         layout = field.layout
-        is_decoded = field.is_encoded and not layout.is_fixed
-        is_checked = is_decoded if verify_checksums is None else verify_checksums
+        is_checked = not layout.is_fixed if verify_checksums is None else verify_checksums
         is_indexed = layout.is_fixed and layout.shape == () and not is_checked
         index = np.asarray(self._store.column(name)) if is_indexed else None
         return Part(name, column, field, is_checked, index)

@@ -7,6 +7,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from shardkit.reading.shared import SharedTensor
+
 
 class FilteredRows:
     """One mark a row, one byte each, in memory that DataLoader workers share with their parent.
@@ -21,15 +23,15 @@ class FilteredRows:
 
     def __init__(self, count: int) -> None:
         self._count = count
-        self._marks = torch.zeros(count, dtype=torch.uint8).share_memory_()  # type: ignore[no-untyped-call]  # by torch
+        self._marks = SharedTensor(torch.zeros(count, dtype=torch.uint8))
 
     def mark(self, row: int) -> None:
         """Note that a transform left out the sample in `row`."""
-        self._marks[row] = 1
+        self._marks.tensor[row] = 1
 
     def rows(self) -> npt.NDArray[np.int64]:
         """Return the marked rows, ascending: ``int64[k]``."""
-        return np.flatnonzero(self._marks.numpy()).astype(np.int64)
+        return np.flatnonzero(self._marks.tensor.numpy()).astype(np.int64)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if get_spawning_popen() is None:
@@ -37,7 +39,7 @@ class FilteredRows:
         return (_share, (self._count, self._marks))
 
 
-def _share(count: int, marks: torch.Tensor) -> FilteredRows:
+def _share(count: int, marks: SharedTensor) -> FilteredRows:
     filtered = FilteredRows.__new__(FilteredRows)
     filtered._count = count
     filtered._marks = marks

@@ -7,6 +7,7 @@ an epoch silently shorter; both are errors unless the data set was opened with l
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 
 from shardkit.errors import TransformError
@@ -20,7 +21,7 @@ class TransformGuard:
 
     Args:
         transform: Takes a sample, which it may change in place, and returns the sample to deliver, or None.
-        may_reshape: Whether fields may change shape or dtype, or be dropped.
+        may_reshape: Whether fields may change shape, dtype or type, or be dropped.
         may_filter: Whether it may return None.
     """
 
@@ -40,7 +41,7 @@ class TransformGuard:
             TransformError: The transform raised, or did what it has no leave for; names shard, row and id.
         """
         record_id = sample["id"]
-        before = {} if self._may_reshape else {name: _form(value) for name, value in sample.items()}
+        before = {} if self._may_reshape else {name: _form(sample[name]) for name in sample if name != "id"}
         try:
             result = self._transform(sample)
         except Exception as error:  # the user's code may raise anything
@@ -49,15 +50,15 @@ class TransformGuard:
             ) from error
         if result is None:
             if not self._may_filter:
-                shapes = ", ".join(f"{name} {form}" for name, form in before.items() if form) or "the sample"
+                forms = ", ".join(f"{name} {form}" for name, form in before.items()) or "the sample"
                 raise TransformError(
-                    f"{where()}: the transform returned None for {shapes}; open the data set with "
+                    f"{where()}: the transform returned None for {forms}; open the data set with "
                     f"may_filter=True if it may leave samples out"
                 )
             return None
         if not isinstance(result, dict):
             raise TransformError(
-                f"{where()}: the transform returned {_form_of(result)}, not a sample (a dict)"
+                f"{where()}: the transform returned a value of type {_form(result)}, not a sample (a dict)"
             )
         if result.get("id") != record_id:
             raise TransformError(
@@ -74,19 +75,21 @@ def _compare(before: Mapping[str, str], result: Sample, where: Callable[[], str]
                 f"{where()}: the transform dropped the field {name!r}; read fewer with fields=..., or open the "
                 f"data set with may_reshape=True"
             )
-        if form and _form(result[name]) != form:
+        found = _form(result[name])
+        if found != form:
             raise TransformError(
-                f"{where()}: the transform changed {name!r} from {form} to {_form_of(result[name])}; open the "
-                f"data set with may_reshape=True if it may"
+                f"{where()}: the transform changed {name!r} from {form} to {found}; open the data set with "
+                f"may_reshape=True if it may"
             )
 
 
 def _form(value: Any) -> str:
-    """Return dtype and shape of a tensor, such as ``uint8[3,16,16]``; nothing for other values."""
-    if not isinstance(value, torch.Tensor):
-        return ""
-    return f"{str(value.dtype).removeprefix('torch.')}[{','.join(map(str, value.shape))}]"
+    """Return dtype and shape of a tensor, such as ``uint8[3,16,16]``; of any other value, its type.
 
-
-def _form_of(value: Any) -> str:
-    return _form(value) or f"a value of type {type(value).__name__}"
+    That of a numpy scalar is its dtype, such as ``numpy.float32``.
+    """
+    if isinstance(value, torch.Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')}[{','.join(map(str, value.shape))}]"
+    if isinstance(value, np.generic):
+        return f"numpy.{value.dtype}"
+    return type(value).__name__

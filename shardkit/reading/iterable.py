@@ -10,7 +10,9 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from shardkit.reading.collate import Batch, collate
 from shardkit.reading.dataset import ShardDataset
+from shardkit.reading.epoch import Epoch
 from shardkit.reading.guard import Transform
+from shardkit.reading.integer import require_integer
 from shardkit.reading.order import Order, Shuffle, epoch_order
 from shardkit.reading.partition import Partition, Tail, worker_steps
 
@@ -27,7 +29,8 @@ class ShardIterableDataset(IterableDataset[Batch]):
     batch: leave those out of metrics.
 
     The epoch stays what `set_epoch` last made it; call it between epochs, before the loader is iterated. It
-    reaches the workers of a loader with ``persistent_workers=True``.
+    reaches the workers of a loader with ``persistent_workers=True``. Copies, and ranks that are started with
+    one data set object, have each an epoch of their own.
 
     Example:
         >>> data = ShardIterableDataset("out/", batch_size=64)
@@ -56,6 +59,7 @@ class ShardIterableDataset(IterableDataset[Batch]):
             not.
 
     Raises:
+        TypeError: A number is not an integer; names it.
         ValueError: An argument is out of its range; names it and what is allowed.
         DatasetNotFoundError, FormatError: As for `ShardDataset`.
     """
@@ -78,14 +82,21 @@ class ShardIterableDataset(IterableDataset[Batch]):
         if (rank is None) != (world_size is None):
             raise ValueError("give both rank and world_size, or neither")
         self.dataset = ShardDataset(path, transform, fields, verify_checksums, may_reshape, may_filter)
-        self._batch_size = batch_size
+        self._batch_size = require_integer("batch_size", batch_size)
         self._shuffle = shuffle
-        self._seed = seed
+        self._seed = require_integer("seed", seed)
         self._tail = tail
-        self._placement = None if rank is None or world_size is None else (rank, world_size)
-        self._epoch = torch.zeros(1, dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]  # by torch
+        self._placement = (
+            None
+            if rank is None or world_size is None
+            else (require_integer("rank", rank), require_integer("world_size", world_size))
+        )
+        self._epoch = Epoch()
         self._partition()
         self._order(0)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.dataset.describe()}>"
 
     def __len__(self) -> int:
         """Number of batches of this rank in one epoch, over all its workers."""
@@ -95,16 +106,15 @@ class ShardIterableDataset(IterableDataset[Batch]):
         """Choose the epoch of the next iteration, in this process and in persistent workers.
 
         Raises:
-            ValueError: `epoch` is negative.
+            TypeError: `epoch` is no integer.
+            ValueError: It is negative, or does not fit 63 bits.
         """
-        if epoch < 0:
-            raise ValueError(f"epoch must be 0 or more, not {epoch}")
-        self._epoch[0] = epoch
+        self._epoch.set(epoch)
 
     @property
     def epoch(self) -> int:
         """The epoch of the next iteration."""
-        return int(self._epoch[0])
+        return self._epoch.get()
 
     @property
     def filtered(self) -> list[str]:
@@ -120,8 +130,12 @@ class ShardIterableDataset(IterableDataset[Batch]):
         return self._batches(self._order(self.epoch), partition, steps)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Settle the rank: a spawned worker knows nothing of the parent's torch.distributed."""
-        return self.__dict__ | {"_placement": self._settled_placement()}
+        """Settle the rank where it is known: a spawned worker knows nothing of the parent's torch.distributed.
+
+        Where torch.distributed is not initialised it stays open: what is spawned may be a rank, which does so
+        itself.
+        """
+        return self.__dict__ | {"_placement": self._known_placement()}
 
     def _batches(self, order: Order, partition: Partition, steps: range) -> Iterator[Batch]:
         stride = max(1, _ORDERED_AT_ONCE // self._batch_size)
@@ -141,17 +155,18 @@ class ShardIterableDataset(IterableDataset[Batch]):
         return batch
 
     def _partition(self) -> Partition:
-        rank, world_size = self._settled_placement()
+        rank, world_size = self._known_placement() or (0, 1)
         return Partition(len(self.dataset), rank, world_size, self._batch_size, self._tail)
 
     def _order(self, epoch: int) -> Order:
         data = self.dataset
         return epoch_order(self._shuffle, len(data), dataset_id=data.dataset_id, seed=self._seed, epoch=epoch)
 
-    def _settled_placement(self) -> tuple[int, int]:
+    def _known_placement(self) -> tuple[int, int] | None:
+        """Return rank and world size, or None where neither the caller nor torch.distributed has told them."""
         if self._placement is not None:
             return self._placement
         distributed = torch.distributed
         if distributed.is_available() and distributed.is_initialized():
             return distributed.get_rank(), distributed.get_world_size()
-        return 0, 1
+        return None

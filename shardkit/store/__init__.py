@@ -4,9 +4,10 @@ from shardkit.store.backend import Column, ShardReader, ShardWriter, columns_of
 from shardkit.store.backends import BACKENDS, create_shard, seal_shard
 from shardkit.store.checksum import digest_file, record_checksums
 from shardkit.store.commit import STORE_NAMES, commit, remove_unreferenced
+from shardkit.store.committed_folder import require_same
 from shardkit.store.durable import make_folder, remove, write_atomically
 from shardkit.store.folder import DataFolder, is_safe_path
-from shardkit.store.ids import IdIndex, IdSequence, require_same
+from shardkit.store.ids import IdIndex, IdSequence
 from shardkit.store.index_writer import write_index
 from shardkit.store.manifest import (
     MANIFEST_NAME,

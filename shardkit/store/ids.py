@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from shardkit.contract import Payload
-from shardkit.errors import CorruptShardError, FormatError, RecordNotFoundError
+from shardkit.errors import CorruptShardError, RecordNotFoundError
 from shardkit.store.backend import columns_of
 from shardkit.store.checksum import id_hash
+from shardkit.store.committed_folder import CommittedFolder, require_same
 from shardkit.store.file_views import FileBytes, FileIntegers
-from shardkit.store.folder import DataFolder
 from shardkit.store.index_files import (
     HASHES,
     IDS,
@@ -28,8 +28,7 @@ from shardkit.store.index_files import (
     index_folder,
     indexed_columns,
 )
-from shardkit.store.manifest import FileEntry, Manifest
-from shardkit.store.manifest_parser import load_manifest
+from shardkit.store.manifest import FileEntry
 from shardkit.store.npy import OFFSET, check_npy, check_offsets, map_integers, map_npy
 
 MAPPED_BYTES = 1 << 25
@@ -43,13 +42,14 @@ class IdIndex:
         key: Path, data set id and generation: what it takes to open the same index elsewhere.
     """
 
-    def __init__(self, folder: DataFolder, manifest: Manifest) -> None:
+    def __init__(self, folder: CommittedFolder) -> None:
         """Check the files of the index, and map them if they are small.
 
         Raises:
             CorruptShardError: A file is missing, of the wrong size, or its header or ends are off.
         """
-        self.key = (str(folder.path), manifest.dataset_id, manifest.generation)
+        manifest = folder.manifest
+        self.key = _key_of(folder)
         self._folder = folder
         self._shown = folder.path / index_folder(manifest.index.generation)
         self._manifest = manifest
@@ -63,6 +63,7 @@ class IdIndex:
         self._offsets = integers(folder, *self._place(OFFSETS), self._count + 1)
         self._hashes = integers(folder, *self._place(HASHES), self._count)
         self._rows = integers(folder, *self._place(ROWS), self._count)
+        self._columns: dict[str, npt.NDArray[Any]] = {}
 
     def __len__(self) -> int:
         return self._count
@@ -93,9 +94,12 @@ class IdIndex:
         """Return the row of an id, in O(log n).
 
         Raises:
+            TypeError: `record_id` is not a str.
             RecordNotFoundError: No record has this id.
             CorruptShardError: The index is inconsistent.
         """
+        if not isinstance(record_id, str):
+            raise TypeError(f"an id is a str, not {type(record_id).__name__}")
         try:
             encoded = record_id.encode()
         except UnicodeEncodeError:  # a lone surrogate: no stored id has one
@@ -112,12 +116,18 @@ class IdIndex:
         raise self._not_found(record_id)
 
     def column(self, name: str) -> npt.NDArray[Any]:
-        """Return one value a row of a single-valued field, as a read-only view of the mapped file.
+        """Return one value a row of a single-valued field, as a read-only view of the file, mapped once.
 
         Raises:
             LookupError: The contract has no such field, or it is not a single fixed-size value.
             CorruptShardError: The file changed its size.
+            FormatError: The data set was replaced before the column was first asked for.
         """
+        if name not in self._columns:
+            self._columns[name] = self._map_column(name)
+        return self._columns[name]
+
+    def _map_column(self, name: str) -> npt.NDArray[Any]:
         columns = columns_of(self._manifest.contract)
         indexed = {columns[number].name: columns[number].layout.dtype for number in indexed_columns(columns)}
         dtype = indexed.get(name)
@@ -164,16 +174,20 @@ class IdIndex:
 _open_indexes: "weakref.WeakValueDictionary[tuple[str, str, int], IdIndex]" = weakref.WeakValueDictionary()
 
 
-def share_index(folder: DataFolder, manifest: Manifest) -> IdIndex:
+def _key_of(folder: CommittedFolder) -> tuple[str, str, int]:
+    return str(folder.path), folder.manifest.dataset_id, folder.manifest.generation
+
+
+def share_index(folder: CommittedFolder) -> IdIndex:
     """Return the index of a data set, the one that this process has open already if there is one.
 
     Raises:
         CorruptShardError: A file of the index is not what the manifest says.
     """
-    key = (str(folder.path), manifest.dataset_id, manifest.generation)
+    key = _key_of(folder)
     index = _open_indexes.get(key)
     if index is None:
-        index = IdIndex(folder, manifest)
+        index = IdIndex(folder)
         _open_indexes[key] = index
     else:
         index.check()  # a file may have been cut since; reading a map beyond it would end the process
@@ -240,20 +254,7 @@ class IdSequence(Sequence[str]):
 def _reopen(path: str, dataset_id: str, generation: int, rows: range | npt.NDArray[np.int64]) -> IdSequence:
     index = _open_indexes.get((path, dataset_id, generation))
     if index is None:
-        manifest = load_manifest(path)
-        require_same(path, manifest, dataset_id, generation)
-        index = share_index(DataFolder(path), manifest)
+        folder = CommittedFolder(path)
+        require_same(path, folder.manifest, dataset_id, generation)
+        index = share_index(folder)
     return IdSequence(index, rows)
-
-
-def require_same(path: str, manifest: Manifest, dataset_id: str, generation: int) -> None:
-    """Make sure that a data set is the one that was open elsewhere.
-
-    Raises:
-        FormatError: It was replaced since.
-    """
-    if (manifest.dataset_id, manifest.generation) != (dataset_id, generation):
-        raise FormatError(
-            f"{path}: was replaced while in use: it is data set {manifest.dataset_id}, generation "
-            f"{manifest.generation}, and was {dataset_id}, generation {generation}; open it anew"
-        )

@@ -18,11 +18,10 @@ from shardkit.errors import CorruptShardError
 from shardkit.store.backend import Column, ShardReader, columns_of
 from shardkit.store.backends import BACKENDS
 from shardkit.store.checksum import id_hash
-from shardkit.store.folder import DataFolder
-from shardkit.store.ids import IdSequence, require_same, share_index
+from shardkit.store.committed_folder import CommittedFolder, require_same
+from shardkit.store.ids import IdSequence, share_index
 from shardkit.store.index_files import REJECTED, index_folder
 from shardkit.store.manifest import Manifest, ShardEntry
-from shardkit.store.manifest_parser import load_manifest
 from shardkit.store.open_files import reserve_open_files
 
 
@@ -30,6 +29,7 @@ class Store:
     """A committed data set, read-only. Any number of threads may read, and forked children.
 
     Opening checks every file against the manifest, in a time that grows with the files and not the rows.
+    Shards are opened when first read; if another data set has taken the folder by then, that is a FormatError.
     Pickles to its path, data set id and generation.
 
     Attributes:
@@ -53,15 +53,16 @@ class Store:
             UnsupportedVersionError: It is of another major version.
             ManifestError: The manifest is not valid.
             CorruptShardError: A file is missing, of the wrong size, or its header or ends are off.
+            FormatError: The data set was replaced meanwhile.
         """
-        self._folder = DataFolder(path)
+        self._folder = CommittedFolder(path)
         self.path = self._folder.path
-        self.manifest: Manifest = load_manifest(self.path)
+        self.manifest: Manifest = self._folder.manifest
         self.contract: Contract = self.manifest.contract
         self.columns: list[Column] = columns_of(self.contract)
         for shard in self.manifest.shards:
             BACKENDS[shard.backend].check_files(self._folder, shard, self.columns)
-        self._index = share_index(self._folder, self.manifest)
+        self._index = share_index(self._folder)
         self.ids = IdSequence(self._index, range(len(self._index)))
         self._count = self.manifest.count
         self._starts = [0, *accumulate(shard.count for shard in self.manifest.shards)][:-1]
@@ -99,6 +100,7 @@ class Store:
         """Return the row of an id.
 
         Raises:
+            TypeError: `record_id` is not a str.
             RecordNotFoundError: No record has this id.
             CorruptShardError: The index is inconsistent.
         """
@@ -124,14 +126,17 @@ class Store:
         return self.payloads(row, (column,))[0]
 
     def payloads(self, row: int, columns: Sequence[int]) -> list[Payload]:
-        """Return the payloads of several columns of one row, at the cost of one look-up.
+        """Return the payloads of several columns of one row, at the cost of one look-up; of none, at no cost.
 
         Raises:
             IndexError: There is no such row.
             CorruptShardError: What is stored is inconsistent.
+            FormatError: The data set was replaced before its shard was first read.
         """
         if not 0 <= row < self._count:
             self._require_row(row)
+        if not columns:
+            return []
         position = bisect_right(self._starts, row) - 1
         reader = self._readers[position] or self._open_reader(position)
         return reader.payloads(row - self._starts[position], columns)

@@ -1,13 +1,11 @@
 """Small data sets on each backend: ten records in three shards, one of each kind of field."""
 
-import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
-from read_datasets import write_records
+from read_datasets import png, write_records
 
 from shardkit.contract import Contract
 from shardkit.store import BACKENDS
@@ -61,9 +59,3 @@ def path(tmp_path: Path, backend: str, contract: Contract, records: list[dict[st
 @pytest.fixture
 def memmap_path(tmp_path: Path, contract: Contract, records: list[dict[str, Any]]) -> Path:
     return write_records(tmp_path / "data", "memmap", contract, records, rows_per_shard=4)
-
-
-def png(pixels: np.ndarray) -> bytes:
-    stream = io.BytesIO()
-    Image.fromarray(pixels).save(stream, "png")
-    return stream.getvalue()

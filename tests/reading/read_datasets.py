@@ -1,13 +1,18 @@
 """Writes small data sets for the tests of reading, and transforms that workers can import."""
 
+import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from PIL import Image
+from torch.utils.data import DataLoader
 
 from shardkit.contract import Contract
+from shardkit.reading import ShardDataset, ShardIterableDataset
 from shardkit.store import (
     columns_of,
     commit,
@@ -41,6 +46,26 @@ def write_records(
     index = write_index(root, 1, contract, entries, [])
     commit(root, make_manifest(1, contract, entries, index, {"name": "test"}))
     return root
+
+
+def png(pixels: np.ndarray) -> bytes:
+    stream = io.BytesIO()
+    Image.fromarray(pixels).save(stream, "png")
+    return stream.getvalue()
+
+
+def require_own_epoch(data: ShardIterableDataset) -> None:
+    """As a rank: fail unless a new epoch of this process reaches the persistent worker that it has already."""
+    loader = DataLoader(data, None, num_workers=1, persistent_workers=True, multiprocessing_context="fork")
+    first = [batch["id"] for batch in loader]
+    data.set_epoch(1)
+    if data.epoch != 1 or [batch["id"] for batch in loader] == first:
+        raise SystemExit(1)
+
+
+def read_all(data: ShardDataset) -> None:
+    for row in range(len(data)):
+        data[row]
 
 
 def drop_label_one(sample: dict[str, Any]) -> dict[str, Any] | None:

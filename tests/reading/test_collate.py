@@ -73,6 +73,14 @@ def test_tensors_of_every_stored_dtype_are_stacked(dtype: torch.dtype) -> None:
     assert (stacked.dtype, stacked.shape) == (dtype, (2, 2))
 
 
+def test_numpy_arrays_of_one_shape_and_dtype_are_stacked_and_others_stay_a_list() -> None:
+    ones, twos, wide = np.ones(2, np.int16)[::-1], np.full(2, 2, np.int16), np.zeros(2, np.int32)
+    stacked = collate([{"id": "a", "x": ones}, {"id": "b", "x": twos}])["x"]
+    assert (stacked.dtype, stacked.tolist()) == (torch.int16, [[1, 1], [2, 2]])
+    for pair in ([ones, wide], [ones, ones[:1]], [np.array(["a"]), np.array(["b"])]):
+        assert collate([{"id": str(number), "x": value} for number, value in enumerate(pair)])["x"] == pair
+
+
 def test_filtered_samples_are_left_out() -> None:
     assert collate([None, {"id": "a", "n": 1}, None]) == {"id": ["a"], "n": torch.tensor([1])}
 

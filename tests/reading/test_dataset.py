@@ -1,13 +1,14 @@
 """ShardDataset in one process: indexing, decoding, raw reads, checksums, transforms."""
 
 import pickle
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from read_datasets import as_float, crop, drop_label_one, fail_on_label_two, write_records
+from read_datasets import as_float, crop, drop_label_one, fail_on_label_two, png, write_records
 
 from shardkit.contract import Contract
 from shardkit.errors import CorruptShardError, DatasetNotFoundError, RecordNotFoundError, TransformError
@@ -99,6 +100,20 @@ def test_a_record_is_found_by_its_id(path: Path) -> None:
     assert data.get("folder/7.png")["caption"] == "number 7"
     with pytest.raises(RecordNotFoundError, match=r"folder/10\.png"):
         data.get("folder/10.png")
+    for wrong in (5, None, b"folder/7.png"):
+        with pytest.raises(TypeError, match="an id is a str"):
+            data.get(wrong)  # type: ignore[arg-type]
+
+
+def test_several_rows_at_once_are_pointed_to_the_batched_read(memmap_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"not list.*__getitems__.*batch_sampler="):
+        ShardDataset(memmap_path)[[0, 1]]  # type: ignore[index]
+
+
+def test_it_shows_where_it_is_and_what_it_reads(memmap_path: Path) -> None:
+    data = ShardDataset(memmap_path, fields=["label", "image"])
+    assert repr(data) == f"<ShardDataset {memmap_path}: 10 records; fields image, label>"
+    assert repr(ShardDataset(memmap_path, fields=[])).endswith(": 10 records; no fields>")
 
 
 @pytest.mark.parametrize("verify_checksums", [None, True, False])
@@ -148,6 +163,13 @@ def test_only_the_fields_asked_for_are_read(path: Path) -> None:
     assert ShardDataset(path, fields=[])[3] == {"id": "folder/3.png"}
 
 
+def test_labels_and_scalars_are_read_without_the_shards(path: Path) -> None:
+    data = ShardDataset(path, fields=["label", "weight"])
+    shutil.rmtree(path / "shards")
+    expected = {"id": "folder/5.png", "label": 2, "weight": 2.5}
+    assert data[5] == data.read(5) == data.__getitems__([5])[0] == expected
+
+
 def test_a_field_not_asked_for_may_be_damaged(memmap_path: Path) -> None:
     flip_last_byte(memmap_path / "shards/00000/image.bin")
     assert ShardDataset(memmap_path, fields=["label"], verify_checksums=True)[3]["label"] == 0
@@ -190,12 +212,32 @@ def flip_last_byte(file: Path) -> None:
     file.write_bytes(content)
 
 
-def test_encoded_fields_are_checked_as_they_are_decoded(memmap_path: Path) -> None:
-    flip_last_byte(memmap_path / "shards/00000/image.bin")
+@pytest.mark.parametrize("field", ["image", "caption", "extra", "blob", "ragged"])
+def test_every_field_of_varying_size_is_checked_as_it_is_decoded(tmp_path: Path, field: str) -> None:
+    kinds = {
+        "image": {"type": "image"},
+        "caption": {"type": "text"},
+        "extra": {"type": "json"},
+        "blob": {"type": "bytes"},
+        "ragged": {"type": "array", "dtype": "uint8", "shape": [-1]},
+    }
+    records = [
+        {
+            "id": f"folder/{number}.png",
+            "image": png(np.full((4, 4, 3), number, np.uint8)),
+            "caption": "one",
+            "extra": [number],
+            "blob": b"blob",
+            "ragged": np.arange(number + 1, dtype=np.uint8),
+        }
+        for number in range(4)
+    ]
+    memmap_path = write_records(tmp_path / "data", "memmap", Contract.from_dict({"fields": kinds}), records)
+    flip_last_byte(memmap_path / f"shards/00000/{field}.bin")
     data = ShardDataset(memmap_path)
     for read in (data.__getitem__, lambda row: data.__getitems__([0, row])):
         with pytest.raises(
-            CorruptShardError, match=r"shards/00000: row 3 .*folder/3\.png.*'image'.*checksum"
+            CorruptShardError, match=r"shards/00000: row 3 .*folder/3\.png.*'" + field + "'.*checksum"
         ):
             read(3)
     assert data.read(3)["id"] == "folder/3.png"
@@ -228,7 +270,13 @@ def test_a_transform_may_change_values(memmap_path: Path) -> None:
     [
         (crop, r"'image' from uint8\[3,16,16\] to uint8\[3,8,8\].*may_reshape=True"),
         (as_float, r"'image' from uint8\[3,16,16\] to float32\[3,16,16\]"),
-        (lambda sample: sample | {"image": "gone"}, r"uint8\[3,16,16\] to a value of type str"),
+        (lambda sample: sample | {"image": "gone"}, r"'image' from uint8\[3,16,16\] to str"),
+        (lambda sample: sample | {"label": "cat"}, r"'label' from int to str.*may_reshape=True"),
+        (lambda sample: sample | {"label": None}, r"'label' from int to NoneType"),
+        (lambda sample: sample | {"label": 1.0}, r"'label' from int to float"),
+        (lambda sample: sample | {"label": torch.tensor(1)}, r"'label' from int to int64\[\]"),
+        (lambda sample: sample | {"weight": np.float64(1)}, r"'weight' from numpy.float32 to numpy.float64"),
+        (lambda sample: sample | {"weight": 1.0}, r"'weight' from numpy.float32 to float;"),
         (lambda sample: {"id": sample["id"]}, r"dropped the field 'image'"),
         (lambda sample: None, r"returned None for image uint8\[3,16,16\].*may_filter=True"),
         (lambda sample: sample | {"id": "other"}, r"the id to 'other'"),
@@ -252,6 +300,12 @@ def test_a_change_of_shape_in_place_is_noticed(memmap_path: Path) -> None:
 
     with pytest.raises(TransformError, match=r"int16\[2,3\] to int16\[1,2\]"):
         ShardDataset(memmap_path, transform=shrink)[0]
+
+
+def test_a_value_of_the_same_type_may_change(memmap_path: Path) -> None:
+    changed = {"label": 2, "weight": np.float32(9), "caption": "other", "extra": {}}
+    data = ShardDataset(memmap_path, transform=lambda sample: sample | changed)
+    assert {name: data[0][name] for name in changed} == changed
 
 
 def test_with_leave_a_transform_may_reshape_and_drop_but_not_rename(memmap_path: Path) -> None:

@@ -1,9 +1,11 @@
 """ShardIterableDataset: ranks, tails, epochs, arguments."""
 
+import copy
 import pickle
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -115,6 +117,38 @@ def test_rank_and_world_size_come_from_torch_distributed(
     assert len(pickled) < 4000
 
 
+def test_a_copy_made_before_torch_distributed_is_initialised_takes_its_rank_later(
+    memmap_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pickled = pickle.dumps(ShardIterableDataset(memmap_path, batch_size=2, fields=["label"], tail="exact"))
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    assert ids(pickle.loads(pickled)) == ids(ranks(memmap_path, 2, batch_size=2, tail="exact")[1])
+
+
+def test_a_copy_keeps_the_epoch_and_has_one_of_its_own(memmap_path: Path) -> None:
+    data = ShardIterableDataset(memmap_path)
+    data.set_epoch(3)
+    for copied in (copy.deepcopy(data), pickle.loads(pickle.dumps(data))):
+        assert copied.epoch == 3
+        copied.set_epoch(4)
+        assert data.epoch == 3
+
+
+def test_it_shows_where_it_is_and_what_it_reads(memmap_path: Path) -> None:
+    data = ShardIterableDataset(memmap_path, batch_size=2, fields=["label"])
+    assert repr(data) == f"<ShardIterableDataset {memmap_path}: 10 records; fields label>"
+
+
+@pytest.mark.parametrize("name", ["batch_size", "seed", "rank", "world_size"])
+@pytest.mark.parametrize("value", [1.0, "1", True])
+def test_an_argument_that_is_no_integer_is_named(memmap_path: Path, name: str, value: Any) -> None:
+    arguments: dict[str, Any] = {"rank": 0, "world_size": 1} | {name: value}
+    with pytest.raises(TypeError, match=rf"{name} must be an integer, not {type(value).__name__}"):
+        ShardIterableDataset(memmap_path, **arguments)
+
+
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
@@ -135,6 +169,16 @@ def test_a_wrong_argument_is_named(memmap_path: Path, wrong: dict[str, Any], wor
 def test_a_negative_epoch_is_refused(memmap_path: Path) -> None:
     with pytest.raises(ValueError, match="epoch"):
         ShardIterableDataset(memmap_path).set_epoch(-1)
+    with pytest.raises(ValueError, match="epoch"):
+        ShardIterableDataset(memmap_path).set_epoch(2**63)
+
+
+def test_an_epoch_that_is_no_integer_is_refused(memmap_path: Path) -> None:
+    data = ShardIterableDataset(memmap_path)
+    with pytest.raises(TypeError, match="epoch must be an integer, not float"):
+        data.set_epoch(1.5)  # type: ignore[arg-type]
+    data.set_epoch(np.int64(2))
+    assert data.epoch == 2
 
 
 def test_a_missing_data_set_is_refused(tmp_path: Path) -> None:

@@ -1,15 +1,25 @@
 """Both data sets in real DataLoaders: every start method, several workers, errors, filters, epochs."""
 
+import copy
+import multiprocessing
 import os
+import pickle
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from read_datasets import START_METHODS, drop_label_one, fail_on_label_two, name_process
+from read_datasets import (
+    START_METHODS,
+    drop_label_one,
+    fail_on_label_two,
+    name_process,
+    read_all,
+    require_own_epoch,
+)
 from torch.utils.data import DataLoader
 
 from shardkit.errors import CorruptShardError, DatasetNotFoundError, ShardkitError, TransformError
@@ -101,6 +111,38 @@ def test_epoch_filtered_ids_and_rank_cross_to_persistent_workers(
         left_out |= {record_id for record_id, label in expected if label == 1}
         assert data.filtered == sorted(left_out)
     assert left_out
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda data: pickle.loads(pickle.dumps(data))])
+def test_an_epoch_set_on_a_copy_reaches_its_persistent_workers(
+    memmap_path: Path, duplicate: Callable[[ShardIterableDataset], ShardIterableDataset]
+) -> None:
+    data = duplicate(ShardIterableDataset(memmap_path, fields=["label"]))
+    loader = batch_loader(data, num_workers=1, multiprocessing_context="fork", persistent_workers=True)
+    first = ids(loader)
+    data.set_epoch(1)
+    assert ids(loader) == ids(iter(data)) != first
+
+
+@pytest.mark.parametrize("start_method", ["fork", "spawn"])
+def test_ranks_started_from_one_object_have_each_their_own_epoch(
+    memmap_path: Path, start_method: str
+) -> None:
+    data = ShardIterableDataset(memmap_path, fields=["label"])
+    rank = multiprocessing.get_context(start_method).Process(target=require_own_epoch, args=(data,))
+    rank.start()
+    rank.join()
+    assert rank.exitcode == 0
+    assert data.epoch == 0
+
+
+def test_what_another_rank_filtered_is_not_counted_here(memmap_path: Path) -> None:
+    data = ShardDataset(memmap_path, transform=drop_label_one, may_filter=True)
+    rank = multiprocessing.get_context("fork").Process(target=read_all, args=(data,))
+    rank.start()
+    rank.join()
+    assert rank.exitcode == 0
+    assert data.filtered == []
 
 
 @pytest.mark.parametrize("start_method", ["fork", "forkserver"])

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from small_datasets import ROWS, row, write_dataset
+from small_datasets import ROWS, Row, row, write_dataset
 
 from shardkit.errors import CorruptShardError, DatasetNotFoundError, FormatError, UnsupportedVersionError
 from shardkit.store import STORE_NAMES, Store, folder, load_manifest, remove_unreferenced
@@ -104,6 +104,76 @@ def test_a_pickled_store_refuses_a_data_set_that_was_replaced(dataset: Path, bac
     write_dataset(dataset, backend, [[row("other")]])
     with pytest.raises(FormatError, match="was replaced while in use"):
         pickle.loads(pickled)
+
+
+@pytest.fixture
+def relabelled() -> list[list[Row]]:
+    """The records of ROWS, with other values of the same sizes."""
+    return [
+        [(record_id, [bytes(len(blob)), *payloads]) for record_id, (blob, *payloads) in shard]
+        for shard in ROWS
+    ]
+
+
+def test_a_folder_made_anew_with_files_of_the_same_sizes_is_not_read_as_the_old_one(
+    dataset: Path, backend: str, relabelled: list[list[Row]]
+) -> None:
+    store = Store(dataset)
+    assert bytes(store.payload(1, 0)) == BLOBS[1]
+    shutil.rmtree(dataset)
+    write_dataset(dataset, backend, relabelled)
+    for read in (lambda: store.payload(4, 0), lambda: store.column("label"), lambda: list(store.rejected())):
+        with pytest.raises(FormatError, match="was replaced while in use"):
+            read()
+    assert bytes(store.payload(1, 0)) == BLOBS[1]
+    assert bytes(Store(dataset).payload(4, 0)) == b"\0"
+
+
+def test_a_column_first_read_after_the_folder_was_made_anew_is_refused(
+    tmp_path: Path, relabelled: list[list[Row]]
+) -> None:
+    store = Store(write_dataset(tmp_path / "data", "memmap", ROWS))
+    store.payload(0, 0)
+    shutil.rmtree(tmp_path / "data")
+    write_dataset(tmp_path / "data", "memmap", relabelled)
+    with pytest.raises(FormatError, match="was replaced while in use"):
+        store.payload(0, 1)
+
+
+def test_a_folder_made_anew_with_the_same_content_is_read_on(dataset: Path, backend: str) -> None:
+    store = Store(dataset)
+    shutil.rmtree(dataset)
+    write_dataset(dataset, backend, ROWS)
+    assert read_all(store) == BLOBS
+
+
+def test_a_file_that_an_overwrite_removed_is_said_to_be_replaced_and_not_missing(
+    dataset: Path, backend: str
+) -> None:
+    store = Store(dataset)
+    write_dataset(dataset, backend, [[row("other")]], generation=2)
+    remove_unreferenced(dataset, load_manifest(dataset))
+    for read in (lambda: store.payload(4, 0), lambda: store.column("label")):
+        with pytest.raises(FormatError, match=r"was replaced while in use.*generation 2, and was"):
+            read()
+
+
+def test_a_column_over_all_rows_is_mapped_once(store: Store) -> None:
+    assert store.column("label") is store.column("label")
+
+
+def test_reading_no_column_does_not_touch_the_shards(dataset: Path) -> None:
+    store = Store(dataset)
+    shutil.rmtree(dataset / "shards")
+    assert store.payloads(0, ()) == []
+    with pytest.raises(IndexError, match=r"row 5 is not in \[0, 5\)"):
+        store.payloads(5, ())
+
+
+def test_an_id_that_is_no_text_is_a_type_error(store: Store) -> None:
+    for wrong in (5, None, b"a/1.jpg"):
+        with pytest.raises(TypeError, match=rf"an id is a str, not {type(wrong).__name__}"):
+            store.row_of(wrong)  # type: ignore[arg-type]
 
 
 def test_a_missing_data_set_is_told_from_an_unfinished_one(dataset: Path, tmp_path: Path) -> None:

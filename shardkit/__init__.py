@@ -23,8 +23,9 @@ if TYPE_CHECKING:
         TextField,
     )
     from shardkit.errors import ShardkitError
-    from shardkit.ingestion import IngestReport, ingest
+    from shardkit.ingestion import Inference, IngestReport, infer, ingest
     from shardkit.reading import DevicePrefetcher, ShardDataset, ShardIterableDataset, collate
+    from shardkit.store import Store, describe
     from shardkit.verification import VerifyReport, verify
 
 __version__ = "0.1.0"
@@ -35,6 +36,7 @@ __all__ = [
     "Contract",
     "DevicePrefetcher",
     "ImageField",
+    "Inference",
     "IngestReport",
     "JsonField",
     "LabelField",
@@ -43,9 +45,12 @@ __all__ = [
     "ShardDataset",
     "ShardIterableDataset",
     "ShardkitError",
+    "Store",
     "TextField",
     "VerifyReport",
     "collate",
+    "describe",
+    "infer",
     "ingest",
     "verify",
 ]
@@ -63,6 +68,10 @@ _HOMES = {
     "ShardkitError": "shardkit.errors",
     "IngestReport": "shardkit.ingestion",
     "ingest": "shardkit.ingestion",
+    "Inference": "shardkit.ingestion",
+    "infer": "shardkit.ingestion",
+    "Store": "shardkit.store",
+    "describe": "shardkit.store",
     "DevicePrefetcher": "shardkit.reading",
     "ShardDataset": "shardkit.reading",
     "ShardIterableDataset": "shardkit.reading",

@@ -6,11 +6,9 @@ from typing import Annotated
 
 import typer
 
+import shardkit
 from shardkit.cli.output import print_counts
-from shardkit.contract import render_toml, write_text
 from shardkit.errors import OutputError
-from shardkit.ingestion import Inference, infer
-from shardkit.sources import open_source
 
 
 def infer_command(
@@ -27,13 +25,12 @@ def infer_command(
         raise OutputError(
             f"{output}: exists already, perhaps with decisions in it; pass --overwrite to replace it"
         )
-    inference = infer(open_source(raw), samples)
-    text = render_toml(inference.contract.to_dict(), _comments(inference))
+    inference = shardkit.infer(raw, samples)
     _describe(inference)
     if output is None:
-        print(text, end="")
+        print(inference.to_toml(), end="")
     else:
-        write_text(output, text)
+        inference.save(output)
         print(
             f"{output}: written; read it, decide what it marks, then: "
             f"shardkit ingest {raw} OUT --contract {output}"
@@ -41,14 +38,7 @@ def infer_command(
     return 0
 
 
-def _comments(inference: Inference) -> dict[tuple[str, ...], str]:
-    return {
-        ("fields", name, policy): f"DECIDE: {count} of {inference.sampled} sampled records would be rejected"
-        for (name, policy), count in inference.decisions.items()
-    }
-
-
-def _describe(inference: Inference) -> None:
+def _describe(inference: "shardkit.Inference") -> None:
     """Say what was seen, on stderr: the contract itself may go to stdout."""
     print(f"{inference.total:,} records, {inference.sampled:,} of them decoded:", file=sys.stderr)
     for name, counts in inference.tally.kinds.items():

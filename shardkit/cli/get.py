@@ -6,9 +6,11 @@ from typing import Annotated
 
 import typer
 
-from shardkit.contract import JsonField, LabelField, ScalarField, TextField
+import shardkit
 from shardkit.errors import OutputError, RecordNotFoundError
-from shardkit.store import Store
+
+_PRINTED = {"label", "scalar", "text", "json"}
+"""Kinds of field that are shown as text; the others are bytes of a file."""
 
 
 def get_command(
@@ -22,7 +24,7 @@ def get_command(
     ] = None,
 ) -> int:
     """Write one field of one record, its checksum checked; numbers and text are printed, files as stored."""
-    with Store(out) as store:
+    with shardkit.Store(out) as store:
         name = _choose(store, field)
         column = list(store.contract.fields).index(name)
         row = _find(store, record_id)
@@ -31,10 +33,8 @@ def get_command(
         spec, data = store.contract.fields[name], bytes(payload)
     if output is not None:
         _write(output, data)
-    elif isinstance(spec, LabelField | ScalarField):
-        print(spec.decode(data))
-    elif isinstance(spec, TextField | JsonField):
-        print(data.decode("utf-8"))
+    elif spec.kind in _PRINTED:
+        print(data.decode("utf-8") if spec.kind in ("text", "json") else spec.decode(data))
     elif sys.stdout.isatty():
         raise typer.BadParameter(f"{name!r} is binary, and this is a terminal: give -o FILE")
     else:
@@ -43,7 +43,7 @@ def get_command(
     return 0
 
 
-def _choose(store: Store, field: str | None) -> str:
+def _choose(store: "shardkit.Store", field: str | None) -> str:
     fields = store.contract.fields
     if field is None:
         return next((name for name, spec in fields.items() if spec.takes_file), next(iter(fields)))
@@ -52,7 +52,7 @@ def _choose(store: Store, field: str | None) -> str:
     return field
 
 
-def _find(store: Store, record_id: str) -> int:
+def _find(store: "shardkit.Store", record_id: str) -> int:
     """Return the row of an id; of one that the contract refused, say so."""
     try:
         return store.row_of(record_id)

@@ -5,11 +5,9 @@ from typing import Annotated
 
 import typer
 
+import shardkit
 from shardkit.cli.output import print_counts, print_json
-from shardkit.contract import Contract
-from shardkit.errors import IngestError
-from shardkit.ingestion import IngestReport, ingest
-from shardkit.store import BACKENDS
+from shardkit.errors import IngestError, ShardkitError
 
 _KINDS_SHOWN = 12  # image modes or classes listed one by one
 
@@ -42,8 +40,6 @@ def ingest_command(
     json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> int:
     """Hold every record of RAW against the contract and write those that fit to OUT."""
-    if backend not in BACKENDS:
-        raise typer.BadParameter(f"{backend!r} is not one of {', '.join(BACKENDS)}", param_hint="--backend")
     policies = {
         "grayscale": grayscale,
         "alpha": alpha,
@@ -54,12 +50,11 @@ def ingest_command(
         "orientation": orientation,
         "store": store,
     }
-    chosen = Contract.load(contract) if contract is not None else None
     try:
-        report = ingest(
+        report = shardkit.ingest(
             raw,
             out,
-            chosen,
+            contract,
             policies={name: value for name, value in policies.items() if value is not None},
             on_bad=on_bad,
             backend=backend,
@@ -68,8 +63,12 @@ def ingest_command(
             overwrite=overwrite,
             progress=True,
         )
+    except ValueError as error:
+        if isinstance(error, ShardkitError):
+            raise
+        raise typer.BadParameter(str(error)) from error
     except IngestError as error:
-        failed: IngestReport | None = error.context.get("report")
+        failed: shardkit.IngestReport | None = error.context.get("report")
         if json and failed is not None:
             print_json(failed.to_dict())
         raise
@@ -80,7 +79,7 @@ def ingest_command(
     return 0
 
 
-def _print(report: IngestReport) -> None:
+def _print(report: "shardkit.IngestReport") -> None:
     tally = report.tally
     for name, counts in tally.kinds.items():
         print_counts(name, dict(counts.most_common(_KINDS_SHOWN)))

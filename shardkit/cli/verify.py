@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
+import shardkit
 from shardkit.cli.output import print_json, printable
-from shardkit.verification import VerifyReport, verify
 
 _SHOWN = 20  # problems printed one by one
 
@@ -20,7 +20,7 @@ def verify_command(
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> int:
     """Prove what is stored: every file, id, checksum and record; and, with --source, that nothing is missing."""
-    report = verify(out, source, workers=workers, progress=True)
+    report = shardkit.verify(out, source, workers=workers, progress=True)
     if json:
         print_json(report.to_dict())
     else:
@@ -28,7 +28,7 @@ def verify_command(
     return 0 if report.ok else 1
 
 
-def _print(out: Path, report: VerifyReport) -> None:
+def _print(out: Path, report: "shardkit.VerifyReport") -> None:
     for name, count in report.checked.items():
         print(f"  checked    {name}: {count:,}")
     for problem in report.problems[:_SHOWN]:

@@ -8,10 +8,19 @@ gray may become colour depends on what the data means, so a person decides.
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 
-from shardkit.contract import CheckedRecord, Contract, ImageField, Rejection, override
+from shardkit.contract import (
+    CheckedRecord,
+    Contract,
+    ImageField,
+    Rejection,
+    override,
+    render_toml,
+    write_text,
+)
 from shardkit.ingestion.tally import Tally
-from shardkit.sources import Part, Source
+from shardkit.sources import Part, RawRecord, Source, open_source
 
 _RUN = 16  # neighbouring records looked at together, so that a table is not re-read for each
 _LENIENT = {
@@ -44,17 +53,36 @@ class Inference:
     tally: Tally
     decisions: Counter[tuple[str, str]] = field(default_factory=Counter)
 
+    def to_toml(self) -> str:
+        """Return the contract file, with a comment at each decision that is left to a person."""
+        return render_toml(self.contract.to_dict(), self._comments())
 
-def infer(source: Source, samples: int = 2048) -> Inference:
-    """Look at the first, the last and evenly spread records of a source, and propose a contract.
+    def save(self, path: str | Path) -> None:
+        """Write the contract file, in one step.
+
+        Raises:
+            OutputError: The system refused.
+        """
+        write_text(path, self.to_toml())
+
+    def _comments(self) -> dict[tuple[str, ...], str]:
+        return {
+            ("fields", name, policy): f"DECIDE: {count} of {self.sampled} sampled records would be rejected"
+            for (name, policy), count in self.decisions.items()
+        }
+
+
+def infer(raw: str | Path, samples: int = 2048) -> Inference:
+    """Look at the first, the last and evenly spread records of raw input, and propose a contract.
 
     Args:
-        source: What is to be ingested.
+        raw: The folder or table that is to be ingested.
         samples: Records to look at, about.
 
     Raises:
         SourceError: The source cannot be read, or is empty.
     """
+    source = open_source(raw)
     contract = source.propose()
     has_image = any(isinstance(spec, ImageField) for spec in contract.fields.values())
     lenient = override(contract, _LENIENT if has_image else {})
@@ -63,15 +91,21 @@ def infer(source: Source, samples: int = 2048) -> Inference:
     decisions: Counter[tuple[str, str]] = Counter()
     sampled = 0
     for part in _spread(source, total, samples):
-        for raw in source.read(part, lenient):
+        for record in source.read(part, lenient):
             sampled += 1
-            verdict = raw if isinstance(raw, Rejection) else lenient.judge(raw.id, raw.source, raw.values)
+            verdict = _judge(lenient, record)
             if isinstance(verdict, Rejection):
                 tally.reject(verdict)
             else:
                 tally.count(lenient, verdict)
                 decisions.update(_decisions(contract, verdict))
     return Inference(contract, total, sampled, tally, decisions)
+
+
+def _judge(contract: Contract, record: RawRecord | Rejection) -> CheckedRecord | Rejection:
+    return (
+        record if isinstance(record, Rejection) else contract.judge(record.id, record.source, record.values)
+    )
 
 
 def _spread(source: Source, total: int, samples: int) -> Iterator[Part]:

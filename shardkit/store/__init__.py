@@ -5,6 +5,7 @@ from shardkit.store.backends import BACKENDS, create_shard, seal_shard
 from shardkit.store.checksum import digest_file, record_checksums
 from shardkit.store.commit import STORE_NAMES, commit, remove_unreferenced
 from shardkit.store.committed_folder import require_same
+from shardkit.store.description import describe
 from shardkit.store.durable import make_folder, remove, write_atomically
 from shardkit.store.folder import DataFolder, is_safe_path
 from shardkit.store.ids import IdIndex, IdSequence
@@ -40,6 +41,7 @@ __all__ = [
     "commit",
     "create_shard",
     "dataset_id_of",
+    "describe",
     "digest_file",
     "is_safe_path",
     "load_manifest",

@@ -104,7 +104,8 @@ def _answering(command: Callable[Parameters, int]) -> Callable[Parameters, None]
         ) as error:  # what our own files refuse is a ShardkitError: this is the system, or stdout
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or flushing stdout at exit fails again
             if not isinstance(error, BrokenPipeError):
-                print(f"shardkit: the system refused: {error.strerror}", file=sys.stderr)
+                where = f"{printable(str(error.filename))}: " if error.filename else ""
+                print(f"shardkit: {where}the system refused: {error.strerror}", file=sys.stderr)
             status = 1
         raise typer.Exit(status)
 

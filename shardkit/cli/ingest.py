@@ -32,7 +32,7 @@ def ingest_command(
     backend: Annotated[str, typer.Option(help="memmap or lmdb.")] = "memmap",
     workers: Annotated[int | None, typer.Option(min=0, help="Processes; default one a CPU.")] = None,
     records_per_shard: Annotated[
-        int | None, typer.Option(min=1, help="Default: fitted to the source.")
+        int | None, typer.Option(min=1, max=10**9, help="Default: fitted to the source.")
     ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the data set that stands at OUT.")

@@ -58,8 +58,13 @@ def claim(root: Path, overwrite: bool) -> Iterator[Output]:
             remove_unreferenced(root, previous)
             try:
                 yield _claimed(root, previous)
+            except BaseException:
+                # a commit may have failed in its last fsync: either state may stand after a power cut
+                remove_unreferenced(root, previous, _standing(root))
+                raise
+            else:
+                remove_unreferenced(root, _standing(root))
             finally:
-                remove_unreferenced(root, load_manifest(root) if (root / MANIFEST_NAME).exists() else None)
                 _drop_empty(root)
     finally:
         if made:
@@ -81,8 +86,12 @@ def _make(root: Path) -> bool:
     return is_new
 
 
+def _standing(root: Path) -> Manifest | None:
+    return load_manifest(root) if (root / MANIFEST_NAME).exists() else None
+
+
 def _drop_empty(root: Path) -> None:
-    for name in ("shards", "index"):
+    for name in ("shards", "index", REPORTS):
         with contextlib.suppress(OSError):  # it is not there, or not empty
             (root / name).rmdir()
 

@@ -63,7 +63,7 @@ def plan_tasks(
     for offset, part in enumerate(source.parts(size)):
         yield ShardTask(
             source=source,
-            part=_mark_repeats(part, seen, source),
+            part=mark_repeats(part, seen, source),
             contract=contract,
             root=root,
             number=first_shard + offset,
@@ -73,7 +73,7 @@ def plan_tasks(
         )
 
 
-def _mark_repeats(part: Part, seen: SeenIds, source: Source) -> Part:
+def mark_repeats(part: Part, seen: SeenIds, source: Source) -> Part:
     """Return the part with every record that repeats an id marked as bad, naming both places."""
     named = [position for position in range(len(part.ids)) if position not in part.bad]
     found = seen.add([part.ids[position] for position in named], [part.marks[position] for position in named])

@@ -13,11 +13,12 @@ from typing import Any
 from shardkit.contract import Rejection
 from shardkit.errors import OutputError
 from shardkit.ingestion.tally import Tally
-from shardkit.store import make_folder, remove, write_atomically
+from shardkit.store import make_folder, publish, remove, write_atomically
 
 SUMMARY = "summary.json"
 REJECTED = "rejected.jsonl"
 QUARANTINE = "quarantine"
+SETTING_ASIDE = "quarantine.partial"  # until the run reports, what the last one set aside is still wanted
 _SHOWN = 3  # rejections quoted in a message; the rest is in the report
 
 
@@ -86,13 +87,13 @@ class IngestReport:
 
 
 def clear_reports(folder: Path) -> None:
-    """Make the folder of reports, or remove from it what the last run set aside.
+    """Make the folder of reports, or remove from it what a run that was killed had begun to set aside.
 
     Raises:
         OutputError: The system refused.
     """
     make_folder(folder)
-    remove(folder / QUARANTINE)
+    remove(folder / SETTING_ASIDE)
 
 
 def write_reports(folder: Path, report: IngestReport) -> None:
@@ -104,6 +105,9 @@ def write_reports(folder: Path, report: IngestReport) -> None:
     lines = (json.dumps(each.to_dict(), ensure_ascii=False) + "\n" for each in report.rejections)
     summary = json.dumps(report.to_dict(), ensure_ascii=False, indent=2) + "\n"
     try:
+        remove(folder / QUARANTINE)
+        if (folder / SETTING_ASIDE).exists():
+            publish(folder / SETTING_ASIDE, folder / QUARANTINE)
         write_atomically(folder / REJECTED, "".join(lines).encode("utf-8", "backslashreplace"))
         write_atomically(folder / SUMMARY, summary.encode("utf-8", "backslashreplace"))
     except OutputError as error:

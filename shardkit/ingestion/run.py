@@ -16,7 +16,7 @@ from shardkit.errors import IngestError, OutputError, SourceError
 from shardkit.ingestion.executor import run_ordered, usable_cpus
 from shardkit.ingestion.output import REPORTS, Output, claim
 from shardkit.ingestion.plan import IngestSettings, plan_tasks, shard_size
-from shardkit.ingestion.report import QUARANTINE, REJECTED, IngestReport, clear_reports, write_reports
+from shardkit.ingestion.report import REJECTED, SETTING_ASIDE, IngestReport, clear_reports, write_reports
 from shardkit.ingestion.tally import Tally
 from shardkit.ingestion.task import ShardOutcome, ShardTask, run_task
 from shardkit.sources import Source, open_source
@@ -162,7 +162,7 @@ def _outcomes(
         size=size,
         root=output.root,
         first_shard=output.first_shard,
-        quarantine=output.root / REPORTS / QUARANTINE if contract.records.on_bad == "quarantine" else None,
+        quarantine=output.root / REPORTS / SETTING_ASIDE if contract.records.on_bad == "quarantine" else None,
     )
     outcomes = run_ordered(run_task, tasks, workers, ShardTask.describe)
     bar = tqdm(total=total, unit=" records", desc="ingest", disable=None if progress else True)

@@ -6,7 +6,7 @@ from shardkit.store.checksum import digest_file, record_checksums
 from shardkit.store.commit import STORE_NAMES, commit, remove_unreferenced
 from shardkit.store.committed_folder import require_same
 from shardkit.store.description import describe
-from shardkit.store.durable import make_folder, remove, write_atomically
+from shardkit.store.durable import make_folder, publish, remove, write_atomically
 from shardkit.store.folder import DataFolder, is_safe_path
 from shardkit.store.ids import IdIndex, IdSequence
 from shardkit.store.index_writer import write_index
@@ -47,6 +47,7 @@ __all__ = [
     "load_manifest",
     "make_folder",
     "make_manifest",
+    "publish",
     "record_checksums",
     "remove",
     "remove_unreferenced",

@@ -27,14 +27,15 @@ def commit(root: Path, manifest: Manifest) -> None:
     Shards and index must be finished: they were fsynced by their writers.
 
     Raises:
-        OutputError: The system refused; the old state then still stands.
+        OutputError: The system refused. Then the old state stands; or the new one, if only the last fsync failed and
+            no power cut takes it back, so that nothing of either may be removed.
     """
     make_folder(root)
     write_atomically(root / MANIFEST_NAME, manifest.to_bytes())
 
 
-def remove_unreferenced(root: Path, manifest: Manifest | None) -> None:
-    """Remove shards and indexes that the committed `manifest` does not refer to, and a manifest half written.
+def remove_unreferenced(root: Path, *manifests: Manifest | None) -> None:
+    """Remove shards and indexes that none of `manifests` refers to, and a manifest half written.
 
     None stands for no manifest.
 
@@ -44,7 +45,7 @@ def remove_unreferenced(root: Path, manifest: Manifest | None) -> None:
         OutputError: The system refused.
     """
     remove(root / MANIFEST_PARTIAL)
-    kept = set() if manifest is None else _referenced(manifest)
+    kept = {path for manifest in manifests if manifest is not None for path in _referenced(manifest)}
     for folder, ours in _OURS.items():
         if not (root / folder).is_dir():
             continue

@@ -56,12 +56,13 @@ def _settings(spec: Field) -> dict[str, Any]:
 
 
 def _label_counts(store: Store, name: str, spec: LabelField) -> dict[str, int]:
-    numbers, counts = np.unique(store.column(name), return_counts=True)
-    if numbers.size and not 0 <= numbers.min() <= numbers.max() < spec.count:
+    labels = store.column(name)
+    if labels.size and not 0 <= labels.min() <= labels.max() < spec.count:
         raise CorruptShardError(
             f"{store.path}: the index of {name!r} holds a label outside [0, {spec.count}); it was altered"
         )
-    names = spec.classes or range(spec.count)
-    return {
-        str(names[number]): count for number, count in zip(numbers.tolist(), counts.tolist(), strict=True)
-    }
+    if spec.classes is not None:  # pinned classes are all listed: one without a record is worth knowing
+        counts = np.bincount(labels, minlength=spec.count)
+        return {each: int(count) for each, count in zip(spec.classes, counts, strict=True)}
+    numbers, counts = np.unique(labels, return_counts=True)
+    return {str(number): int(count) for number, count in zip(numbers, counts, strict=True)}

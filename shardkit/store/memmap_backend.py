@@ -179,8 +179,6 @@ class _VariableWriter:
 
     def close(self) -> None:
         try:
-            with suppress(OSError):
-                self._wait()
             self._offsets.close()
         finally:
             self._stream.close()
@@ -197,12 +195,16 @@ class MemmapWriter:
         remove(self._partial)
         make_folder(self._partial)
         self._background = ThreadPoolExecutor(_SYNCS_AT_ONCE)
-        with refusals(self._partial):
-            self._ids = _VariableWriter(self._partial, _ID, self._background)
-            self._writers.append(self._ids)
-            self._checksums = _FixedWriter(self._partial / _CHECKSUM, OFFSET, (len(columns),))
-            self._writers.append(self._checksums)
-            self._columns = [self._open_column(column) for column in columns]
+        try:
+            with refusals(self._partial):
+                self._ids = _VariableWriter(self._partial, _ID, self._background)
+                self._writers.append(self._ids)
+                self._checksums = _FixedWriter(self._partial / _CHECKSUM, OFFSET, (len(columns),))
+                self._writers.append(self._checksums)
+                self._columns = [self._open_column(column) for column in columns]
+        except BaseException:
+            self.abort()
+            raise
 
     def _open_column(self, column: Column) -> _ColumnWriter:
         writer: _ColumnWriter
@@ -233,10 +235,10 @@ class MemmapWriter:
 
     def abort(self) -> None:
         """Remove the unfinished folder."""
+        self._background.shutdown(cancel_futures=True)  # first: an fsync must not meet a closed file
         for writer in self._writers:
             with suppress(OSError):  # closing writes what is buffered, which may be what failed
                 writer.close()
-        self._background.shutdown()
         remove(self._partial)
 
 

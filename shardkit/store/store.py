@@ -69,11 +69,6 @@ class Store:
         reserve_open_files(self, self.manifest.file_count)
         self._forget_readers()
 
-    @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> "Store":
-        """Return ``Store(path)``."""
-        return cls(path)
-
     def __enter__(self) -> "Store":
         return self
 

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from shardkit.contract import Field, FileContent, ImageField, Payload, Rejection, Violation
 from shardkit.errors import CorruptShardError, RecordNotFoundError
+from shardkit.ingestion import SeenIds, mark_repeats
 from shardkit.sources import Part, RawRecord, Source
 from shardkit.store import Store
 from shardkit.verification.opened import DataSet
@@ -57,8 +58,10 @@ class SourceFound:
 def plan_source_checks(store: Store, source: Source) -> Iterator[SourceCheck]:
     """Yield one check a part of the source."""
     rejected = _rejected_ids(store)
+    seen = SeenIds()
     for part in source.parts(RECORDS_PER_CHECK):
-        yield SourceCheck(DataSet.of(store), source, part, rejected.intersection(part.ids))
+        marked = mark_repeats(part, seen, source)
+        yield SourceCheck(DataSet.of(store), source, marked, rejected.intersection(part.ids))
 
 
 def _rejected_ids(store: Store) -> frozenset[str]:
@@ -87,7 +90,9 @@ def check_source_part(check: SourceCheck) -> SourceFound:
                 report.found(Problem("missing", sentence, record_id))
             continue
         rows.append(row)
-        if not is_rejected:  # else the id came twice, and this may be the record that was refused
+        if not (
+            is_rejected and isinstance(raw, Rejection)
+        ):  # such a one repeats the id of the record that is stored
             _compare(store, row, raw, report)
     return SourceFound(tuple(rows), report, len(check.part.ids))
 
@@ -101,7 +106,10 @@ def find_extra(store: Store, accounted: npt.NDArray[np.bool_]) -> VerifyReport:
     """
     report = VerifyReport()
     for row in np.flatnonzero(~accounted):
-        record_id = store.id_of(int(row))
+        try:
+            record_id = store.id_of(int(row))
+        except CorruptShardError:
+            record_id = None
         report.found(Problem("extra", f"row {row}: is stored, but not in the source", record_id))
     return report
 

@@ -38,7 +38,7 @@ def verify(
         progress: Show a progress bar on standard error.
 
     Returns:
-        The report; damage of any kind is a problem in it, not an exception.
+        The report; damage is a problem in it, not an exception, as long as the data set can be opened at all.
 
     Raises:
         DatasetNotFoundError: There is no data set.
@@ -70,7 +70,7 @@ def verify(
 
 def _check_stored(store: Store, report: VerifyReport, workers: int, progress: bool) -> None:
     checks = plan_checks(store)
-    results = run_ordered(check_shard, checks, workers, ShardCheck.describe)
+    results = run_ordered(check_shard, checks, min(workers, len(checks)), ShardCheck.describe)
     bar = tqdm(total=len(store), unit=" records", desc="verify", disable=None if progress else True)
     with bar, closing(results):
         for check, found in zip(checks, results, strict=True):

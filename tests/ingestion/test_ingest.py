@@ -46,7 +46,7 @@ def four_arrays() -> list[dict[str, Any]]:
 def test_a_folder_of_classes_comes_back_byte_for_byte(raw: Path, tmp_path: Path, backend: str) -> None:
     report = ingest(raw, tmp_path / "out", backend=backend, workers=0)
     assert (report.stored, report.rejected, report.committed) == (12, 0, True)
-    with Store.open(tmp_path / "out") as store:
+    with Store(tmp_path / "out") as store:
         assert list(store.ids) == sorted(str(path.relative_to(raw)) for path in raw.rglob("*.jpg"))
         for row, record_id in enumerate(store.ids):
             image, label = store.payloads(row, (0, 1))
@@ -83,7 +83,7 @@ def test_gray_converts_where_the_contract_says_so(tmp_path: Path) -> None:
     contract = Contract({"image": ImageField(grayscale="convert")})
     report = ingest(four_arrays(), tmp_path / "out", contract, workers=0)
     assert report.stored == 4
-    with Store.open(tmp_path / "out") as store:
+    with Store(tmp_path / "out") as store:
         image = store.contract.fields["image"].decode(store.payload(store.row_of("gray"), 0))
     assert image.shape == (16, 16, 3)
     np.testing.assert_array_equal(image, np.repeat(four_arrays()[3]["image"].transpose(1, 2, 0), 3, axis=2))
@@ -105,7 +105,7 @@ def test_the_totals_add_up(raw: Path, tmp_path: Path, photo: Image.Image) -> Non
         "cat/empty.jpg": "empty",
         "dog/gray.png": "grayscale",
     }
-    with Store.open(tmp_path / "out") as store:
+    with Store(tmp_path / "out") as store:
         assert [line["id"] for line in store.rejected()] == [
             line["id"] for line in rejected(tmp_path / "out")
         ]
@@ -168,9 +168,9 @@ def test_overwriting_leaves_the_old_data_set_whole_until_the_new_one_stands(
     assert digests(out) == before
     (raw / "cat" / "zz.jpg").unlink()
     (raw / "cat" / "01.jpg").unlink()
-    reader = Store.open(out)
+    reader = Store(out)
     ingest(raw, out, backend=backend, workers=0, overwrite=True)
-    with Store.open(out) as store:
+    with Store(out) as store:
         assert (len(store), store.manifest.generation) == (11, 2)
     assert verify(out, raw, workers=0).ok
     assert len(list((out / "shards").iterdir())) == len(list((out / "index").iterdir())) == 1

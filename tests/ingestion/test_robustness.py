@@ -143,3 +143,48 @@ def test_records_of_a_program_are_verified_value_by_value(tmp_path: Path) -> Non
     assert verify(tmp_path / "out", records, workers=0).ok
     records[2] = {"id": "2", "label": 7}
     assert [problem.id for problem in verify(tmp_path / "out", records, workers=0).problems] == ["2"]
+
+
+def test_a_commit_that_fails_in_its_last_fsync_removes_nothing_of_either_state(
+    raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    ingest(raw, out, workers=0)
+
+    def fail_on_root(path: object) -> None:
+        if Path(str(path)) == out:
+            raise OutputError(f"{path}: cannot be written: Input/output error")
+
+    monkeypatch.setattr("shardkit.store.durable.sync_file", fail_on_root)
+    with pytest.raises(OutputError, match="Input/output error"):
+        ingest(raw, out, workers=0, overwrite=True)
+    assert sorted(path.name for path in (out / "shards").iterdir()) == ["00000", "00001"]
+    assert sorted(path.name for path in (out / "index").iterdir()) == ["00001", "00002"]
+
+
+def test_what_was_set_aside_stays_until_the_next_run_reports(raw: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    (raw / "cat" / "bad.jpg").write_bytes(b"bad")
+    ingest(raw, out, workers=0, on_bad="quarantine")
+    kept = out / "reports" / "quarantine"
+    assert [path.read_bytes() for path in kept.iterdir()] == [b"bad"]
+
+    def broken() -> Iterator[dict[str, Any]]:
+        yield {"id": "a", "x": [1, 2]}
+        raise RuntimeError("the program failed")
+
+    with pytest.raises(RuntimeError):
+        ingest(broken(), out, NUMBERS, workers=0, on_bad="quarantine", overwrite=True)
+    assert [path.read_bytes() for path in kept.iterdir()] == [b"bad"]
+    (raw / "cat" / "bad.jpg").unlink()
+    ingest(raw, out, workers=0, on_bad="quarantine", overwrite=True)
+    assert not kept.exists()
+
+
+def test_the_first_bearer_of_a_repeated_id_is_held_against_the_source(tmp_path: Path) -> None:
+    records = [{"id": "a", "x": [1, 2]}, {"id": "b", "x": [3, 4]}, {"id": "a", "x": [5, 6]}]
+    ingest(records, tmp_path / "out", NUMBERS, workers=0, on_bad="skip")
+    assert stored(tmp_path / "out") == {"a": [1, 2], "b": [3, 4]}
+    assert verify(tmp_path / "out", records, workers=0).ok
+    records[0] = {"id": "a", "x": [7, 8]}
+    assert [each.id for each in verify(tmp_path / "out", records, workers=0).problems] == ["a"]

@@ -31,8 +31,10 @@ class Tally:
         for name, checked in zip(contract.fields, record.values, strict=True):
             if checked.seen:
                 self.kinds.setdefault(name, Counter())[checked.seen] += 1
-            self.converted.update(f"{name}: {policy}" for policy in checked.converted)
-            self.warnings.update(f"{name}: {code}" for code in checked.warnings)
+            if checked.converted:
+                self.converted.update(f"{name}: {policy}" for policy in checked.converted)
+            if checked.warnings:
+                self.warnings.update(f"{name}: {code}" for code in checked.warnings)
 
     def reject(self, rejection: Rejection) -> None:
         """Count one rejected record."""

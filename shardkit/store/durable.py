@@ -6,11 +6,15 @@ Nothing here knows what the files hold. Implements docs/format.md, "Publishing" 
 import os
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
 from shardkit.errors import OutputError
+
+SYNC_EVERY = 8 << 20
+"""Bytes after which a file that is still being written is sent to disk."""
 
 PARTIAL = ".partial"
 """Ending of a file or folder that is still being written."""
@@ -52,6 +56,57 @@ def sync_stream(stream: IO[bytes]) -> None:
     """
     stream.flush()
     os.fsync(stream.fileno())
+
+
+class EarlySync:
+    """Sends a file to disk while another handle still writes it, so that the last fsync has little to wait for.
+
+    It promises nothing by itself: the writer's own fsync at the end does, and sees every failure too.
+
+    Args:
+        path: A file that exists.
+
+    Raises:
+        OutputError: It cannot be opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        with refusals(path):
+            self._descriptor: int | None = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._path = path
+        self._background = ThreadPoolExecutor(1)
+        self._syncing: Future[None] | None = None
+        self._unsynced = 0
+
+    def advance(self, count: int) -> None:
+        """Say that `count` more bytes were written.
+
+        Raises:
+            OutputError: An fsync before this one failed.
+        """
+        self._unsynced += count
+        is_idle = self._syncing is None or self._syncing.done()
+        if self._unsynced >= SYNC_EVERY and is_idle and self._descriptor is not None:
+            self._wait()
+            self._unsynced = 0
+            self._syncing = self._background.submit(os.fsync, self._descriptor)
+
+    def close(self) -> None:
+        """Wait for what is under way; nothing happens the second time.
+
+        Raises:
+            OutputError: An fsync failed.
+        """
+        self._background.shutdown()
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+            self._wait()
+
+    def _wait(self) -> None:
+        if self._syncing is not None:
+            with refusals(self._path):
+                self._syncing.result()
 
 
 def make_folder(path: Path) -> None:

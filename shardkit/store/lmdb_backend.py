@@ -18,7 +18,7 @@ import numpy.typing as npt
 from shardkit.contract import Payload
 from shardkit.errors import CorruptShardError, OutputError
 from shardkit.store.backend import Column
-from shardkit.store.durable import make_folder, partial_of, publish, remove, sync_file
+from shardkit.store.durable import EarlySync, make_folder, partial_of, publish, remove, sync_file
 from shardkit.store.folder import DataFolder
 from shardkit.store.lmdb_environment import share_environment
 from shardkit.store.lmdb_header import LmdbFault, LmdbMeta, check_header
@@ -120,6 +120,7 @@ class LmdbWriter:
                 mode=_MODE,
                 max_dbs=0,
             )
+            self._early_sync = EarlySync(self._partial)
         self._page_size: int = self._environment.stat()["psize"]
 
     def append(self, record_id: str, payloads: Sequence[Payload], checksums: Sequence[int]) -> None:
@@ -154,11 +155,14 @@ class LmdbWriter:
             self._write_batch()
             self._environment.sync(True)
             self._environment.close()
+        self._early_sync.close()
         sync_file(self._partial)
         publish(self._partial, self._path)
 
     def abort(self) -> None:
         """Remove the unfinished file."""
+        with suppress(OutputError):
+            self._early_sync.close()
         with suppress(lmdb.Error):
             self._environment.close()
         remove(self._partial)
@@ -175,6 +179,7 @@ class LmdbWriter:
                     break
                 except lmdb.MapFullError:  # the batch is still here: nothing is lost
                     map_size *= 2
+        self._early_sync.advance(self._batch_bytes)
         self._batch.clear()
         self._batch_bytes = 0
 

@@ -18,6 +18,7 @@ from shardkit.contract import Payload
 from shardkit.errors import CorruptShardError, OutputError
 from shardkit.store.backend import Column
 from shardkit.store.durable import (
+    SYNC_EVERY,
     make_folder,
     partial_of,
     publish,
@@ -31,7 +32,6 @@ from shardkit.store.manifest import FileEntry, ShardEntry
 from shardkit.store.npy import OFFSET, check_npy, check_offsets, map_integers, map_npy, npy_header
 
 _BUFFER = 1 << 20
-_SYNC_EVERY = 8 << 20
 _SYNCS_AT_ONCE = 8
 _ID = "id"
 _CHECKSUM = "checksum.npy"
@@ -157,7 +157,7 @@ class _VariableWriter:
         self._end += len(payload)
         self._offsets.append(self._end.to_bytes(8, "little"))
         self._unsynced += len(payload)
-        if self._unsynced >= _SYNC_EVERY:
+        if self._unsynced >= SYNC_EVERY:
             self._sync_early()
 
     def _sync_early(self) -> None:

@@ -35,7 +35,10 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):  # it is None where the descriptor is closed
             stream.reconfigure(errors="backslashreplace")  # ids may hold anything
     signal.signal(signal.SIGTERM, _terminate)
-    _build()()
+    try:
+        _build()()
+    except OSError as error:  # of --help and --version, which answer on their own
+        sys.exit(f"shardkit: the system refused: {error.strerror}")
 
 
 def _build() -> typer.Typer:

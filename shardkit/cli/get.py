@@ -35,11 +35,11 @@ def get_command(
         _write(output, data)
     elif spec.kind in _PRINTED:
         print(data.decode("utf-8") if spec.kind in ("text", "json") else spec.decode(data))
-    elif sys.stdout.isatty():
+    elif sys.stdout is not None and sys.stdout.isatty():
         raise typer.BadParameter(f"{name!r} is binary, and this is a terminal: give -o FILE")
     else:
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
+        with open(1, "wb", closefd=False) as stdout:
+            stdout.write(data)
     return 0
 
 

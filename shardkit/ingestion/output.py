@@ -55,6 +55,7 @@ def claim(root: Path, overwrite: bool) -> Iterator[Output]:
     try:
         with hold_lock(root):
             previous = _previous(root, overwrite)
+            _refuse_links(root)
             remove_unreferenced(root, previous)
             try:
                 yield _claimed(root, previous)
@@ -84,6 +85,15 @@ def _make(root: Path) -> bool:
     is_new = not root.is_dir()
     make_folder(root)
     return is_new
+
+
+def _refuse_links(root: Path) -> None:
+    """Refuse folders of ours that are links: what is removed and written in them would lie elsewhere."""
+    for name in sorted(_OURS):
+        if (root / name).is_symlink():
+            raise OutputError(
+                f"{root / name}: is a symbolic link; nothing will be written through it", path=root
+            )
 
 
 def _standing(root: Path) -> Manifest | None:

@@ -100,6 +100,17 @@ def test_a_file_where_the_reports_belong_is_found_before_anything_is_done(raw: P
     assert (out / "reports").read_text() == "mine"
 
 
+def test_a_link_in_the_place_of_a_folder_of_ours_is_not_written_through(raw: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere" / "quarantine"
+    elsewhere.mkdir(parents=True)
+    (elsewhere / "mine").write_text("years of work")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "reports").symlink_to(elsewhere.parent)
+    with pytest.raises(OutputError, match=r"reports: is a symbolic link"):
+        ingest(raw, tmp_path / "out", workers=0)
+    assert (elsewhere / "mine").exists()
+
+
 def test_a_run_that_was_killed_leaves_no_data_set_and_the_next_one_succeeds(
     raw: Path, tmp_path: Path
 ) -> None:

@@ -3,14 +3,18 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from shardkit import ingest
+from shardkit import ShardkitError, ingest
 
+NOBODY = 65534  # the user without rights, by custom
 CONTRACT = '[fields.image]\ntype = "image"\n[fields.label]\ntype = "label"\nclasses = ["cat", "dog"]\n'
 
 
@@ -113,12 +117,38 @@ def test_duplicate_ids(raw: Path, tmp_path: Path) -> None:
     assert "duplicate-id" in complaint(shardkit("ingest", raw / "items.csv", tmp_path / "out"), 1)
 
 
-@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="the superuser reads every file")
-def test_an_unreadable_file(raw: Path, tmp_path: Path) -> None:
-    (raw / "cat" / "01.jpg").chmod(0)
-    line = complaint(shardkit("ingest", raw, tmp_path / "out"), 1)
-    assert "unreadable" in line
-    assert "cat/01.jpg" in line
+def test_an_unreadable_file(raw: Path) -> None:
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own folders are closed to other users
+        root = Path(folder)
+        shutil.copytree(raw, root / "raw")
+        (root / "raw" / "cat" / "01.jpg").chmod(0)
+        root.chmod(0o777)
+        status, said = as_nobody(lambda: ingest(root / "raw", root / "out", workers=0))
+    assert status == 1
+    assert "unreadable" in said
+    assert "cat/01.jpg" in said
+
+
+def as_nobody(run: Callable[[], object]) -> tuple[int, str]:
+    """Run in a forked child that the superuser's rights are taken from; return exit status and what it said."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        status, said = 0, ""
+        try:
+            if os.geteuid() == 0:
+                os.seteuid(NOBODY)
+            run()
+        except ShardkitError as error:
+            status, said = error.exit_status, str(error)
+        except BaseException as error:
+            status, said = 99, repr(error)
+        os.write(writer, said.encode())
+        os._exit(status)
+    os.close(writer)
+    with os.fdopen(reader) as stream:
+        said = stream.read()
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), said
 
 
 def test_a_link_to_nowhere(raw: Path, tmp_path: Path) -> None:

@@ -80,13 +80,13 @@ def _run(photos: PhotoFolder, out: Path, backend: str) -> dict[str, float]:
             payloads = [checked.payload for checked in verdict.values]
             checksums = record_checksums(verdict.id, payloads)
             laps.end("checksums")
-            writer.append(verdict.id, payloads, checksums)
+            writer.append(verdict.id, payloads, checksums, bytes(16))
             laps.end("append to shard")
         writer.finish()
         laps.end("finish shard: flush, fsync")
         shards.append(seal_shard(out, number, backend, columns, len(part.ids)))
         laps.end("digest of shard files")
-    index = write_index(out, 1, contract, shards)
+    index = write_index(out, 1, contract, shards).entry
     laps.end("write index")
     commit(out, make_manifest(1, contract, shards, index))
     laps.end("commit manifest")

@@ -1,26 +1,16 @@
-"""How the benchmarks measure: interleaved repetitions, medians and spread, and the machine they ran on.
+"""How the benchmarks measure: interleaved repetitions, medians and spread.
 
 Knows nothing of what is measured. Speeds and ratios are of wall time. The CPU time of this process and of the
 children it waited for is shown beside them: it tells what the work costs where other programs disturb the clock.
 """
 
-import argparse
 import gc
-import importlib.metadata
-import json
-import os
-import platform
 import resource
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, TypeVar
-
-PACKAGES = ("numpy", "torch", "pillow", "simplejpeg", "lmdb", "msgpack", "datasets", "shardkit")
-
-Settings = TypeVar("Settings")
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -30,13 +20,14 @@ class Contender:
     Attributes:
         name: What the table calls it.
         run: Does the whole work once, and is what is timed. It is given the number of the repetition, so that
-            all contenders can take the same order of records; warm-ups have negative ones.
+            all contenders can take the same order of records; warm-ups have negative ones. Where the work is done
+            by a program that takes its own time, it returns what that took.
         note: What differs from the others, such as what a read returns.
         prepare: Called before each run, untimed.
     """
 
     name: str
-    run: Callable[[int], None]
+    run: Callable[[int], "Taken | None"]
     note: str = ""
     prepare: Callable[[], None] = lambda: None
 
@@ -92,14 +83,15 @@ def _time(contender: Contender, repetition: int) -> Taken:
     gc.collect()
     gc.disable()  # one contender's garbage must not be collected on another's time
     try:
-        cpu, wall = _cpu_seconds(), time.perf_counter()
-        contender.run(repetition)
-        return Taken(time.perf_counter() - wall, _cpu_seconds() - cpu)
+        cpu, wall = cpu_seconds(), time.perf_counter()
+        own = contender.run(repetition)
+        return own or Taken(time.perf_counter() - wall, cpu_seconds() - cpu)
     finally:
         gc.enable()
 
 
-def _cpu_seconds() -> float:
+def cpu_seconds() -> float:
+    """Return the CPU time so far, user and system, of this process and the children it waited for."""
     used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(each.ru_utime + each.ru_stime for each in used)
 
@@ -258,74 +250,50 @@ def targets_text(judged: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def machine_facts(folder: Path) -> dict[str, Any]:
-    """Return what the figures depend on; `folder` is where the data lies."""
-    return {
-        "cpu": _cpu_name(),
-        "usable_cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
-        "python": platform.python_version(),
-        "file_system": _file_system(folder),
-        "load_average": round(os.getloadavg()[0], 2),
-        "packages": {name: version for name in PACKAGES if (version := _version(name)) is not None},
-    }
+@dataclass(frozen=True)
+class Comparison:
+    """Several ways to do the same work, held against one of them.
 
-
-def machine_line(facts: Mapping[str, Any]) -> str:
-    """Return the facts on one line."""
-    packages = ", ".join(f"{name} {version}" for name, version in facts["packages"].items())
-    return (
-        f"machine: {facts['cpu']}, {facts['usable_cpus']} CPUs; {facts['system']}; Python {facts['python']}; "
-        f"{packages}; {facts['file_system']}; load average {facts['load_average']} at the start"
-    )
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-def _cpu_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or "unknown CPU"
-    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor() or "unknown CPU")
-
-
-def _file_system(folder: Path) -> str:
-    """Return the type of the file system that holds `folder`, from /proc/mounts."""
-    try:
-        mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
-    except OSError:
-        return "unknown file system"
-    real = folder.resolve()
-    holding = [(len(mount[1]), mount[2]) for mount in mounts if real.is_relative_to(mount[1])]
-    return max(holding)[1] if holding else "unknown file system"
-
-
-def read_arguments(question: str, defaults: Settings) -> tuple[Settings, Path | None, Path | None]:
-    """Return settings, folder to work in and file for the results, as the command line says.
-
-    Args:
-        question: The docstring of the benchmark; its first line tells what it answers.
-        defaults: A dataclass of whole numbers; each field is an option.
+    Attributes:
+        contenders: In the order of the table.
+        reference: Name of the one that the others are held against.
+        repetitions: Timed runs of each.
+        records: Records that one run handles.
+        total_bytes: Bytes of those records.
+        targets: What is promised. Those about a contender that is missing are left out.
+        missing: Ways that cannot be measured here.
     """
-    parser = argparse.ArgumentParser(description=question.split("\n", 1)[0])
-    values = asdict(defaults)  # type: ignore[call-overload]  # any dataclass will do
-    for key, value in values.items():
-        parser.add_argument(f"--{key}", type=int, default=value, help=f"default {value}")
-    parser.add_argument("--folder", type=Path, help="where to make the data (default: the temporary folder)")
-    parser.add_argument("--json", type=Path, help="also write the results to this file")
-    arguments = vars(parser.parse_args())
-    settings = type(defaults)(**{key: arguments[key] for key in values})
-    return settings, arguments["folder"], arguments["json"]
+
+    contenders: Sequence[Contender]
+    reference: str
+    repetitions: int
+    records: int
+    total_bytes: int
+    targets: Sequence[Target] = ()
+    missing: Sequence[Missing] = ()
+
+    def run(self) -> dict[str, Any]:
+        """Measure, print the table and what became of the targets, and return all of it for the report."""
+        runs = interleave(self.contenders, self.repetitions)
+        results = summarize(self.contenders, runs, self.reference, self.records, self.total_bytes)
+        judged = [
+            target.judge(runs) for target in self.targets if {target.name, target.reference} <= runs.keys()
+        ]
+        print(results_table(results, self.missing, self.reference))
+        print("\n" + targets_text(judged))
+        return {
+            "record_bytes": self.total_bytes // self.records,
+            "results": [asdict(result) for result in results],
+            "not_measured": [asdict(each) for each in self.missing],
+            "targets": judged,
+            "runs": {name: [asdict(taken) for taken in each] for name, each in runs.items()},
+        }
 
 
-def save_json(path: Path | None, report: Mapping[str, Any]) -> None:
-    """Write `report` to `path`, if there is one."""
-    if path is not None:
-        path.write_text(json.dumps(report, indent=2) + "\n")
+def spread_table(rows: Mapping[str, Sequence[float]]) -> str:
+    """Return one line a quantity: its median, least and most."""
+    lines = [
+        [name, *(f"{each:,.2f}" for each in (statistics.median(values), min(values), max(values))), ""]
+        for name, values in rows.items()
+    ]
+    return table([["", "median", "least", "most", ""], *lines])

@@ -5,23 +5,22 @@ A synthetic data set is written once through the store's own writers, shards of 
 and reports its wall time and its private memory (``/proc/self/smaps_rollup``, Linux) before and after. The files
 are in the page cache: they have just been written or read.
 
-    python benchmarks/open_large.py [--records N] [--json FILE]
+Run it with ``python benchmarks/open_large.py``; ``--help`` names the settings.
 
-Result: the table on standard output. Private memory counts every page that this process alone has mapped or
+Result (see benchmarks/README.md for figures): private memory counts every page that the process alone has mapped or
 written, pages of files among them.
 """
 
-import argparse
-import json
-import platform
+import multiprocessing
 import random
-import statistics
-import subprocess
-import sys
-import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
+
+from command_line import run_benchmark
+from measure import spread_table
 
 from shardkit.contract import Contract
 from shardkit.errors import RecordNotFoundError
@@ -41,6 +40,19 @@ SHARD_RECORDS = 100_000
 LOOKUPS = 5_000
 LIMIT_SECONDS = 1.0
 LIMIT_BYTES = 50_000_000
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is measured.
+
+    Attributes:
+        records: Ids.
+        repetitions: Fresh processes.
+    """
+
+    records: int = 10_000_000
+    repetitions: int = 5
 
 
 @dataclass(frozen=True)
@@ -73,10 +85,10 @@ def write_dataset(root: Path, records: int) -> None:
         writer = create_shard(root, number, "memmap", columns)
         for row in rows:
             payloads = [bytes([row % 256])]
-            writer.append(id_of(row), payloads, record_checksums(id_of(row), payloads))
+            writer.append(id_of(row), payloads, record_checksums(id_of(row), payloads), bytes(16))
         writer.finish()
         shards.append(seal_shard(root, number, "memmap", columns, len(rows)))
-    index = write_index(root, 1, contract, shards)
+    index = write_index(root, 1, contract, shards).entry
     commit(root, make_manifest(1, contract, shards, index))
 
 
@@ -108,62 +120,48 @@ def measure(root: Path, records: int) -> Measured:
     return Measured(opened - began, ended - opened, private_bytes() - before)
 
 
-def measure_in_child(root: Path, records: int) -> Measured:
-    """Measure in a fresh process."""
-    command = [sys.executable, __file__, "--measure", str(root), "--records", str(records)]
-    return Measured(**json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+def main() -> None:
+    """Run the benchmark."""
+    run_benchmark(__doc__, Settings(), _measure)
 
 
-def report(records: int, repeats: list[Measured], write_seconds: float) -> dict[str, object]:
-    """Print the table and return what goes into the JSON file."""
-    print(f"{records:,} ids, {platform.machine()}, Python {platform.python_version()}; warm page cache")
-    print(f"{'':<28}{'median':>12}{'least':>12}{'most':>12}")
-    rows = {
-        "open, ms": [each.open_seconds * 1e3 for each in repeats],
-        "look-up both ways, us": [each.lookup_seconds / LOOKUPS * 1e6 for each in repeats],
-        "private memory, MB": [each.private_bytes / 1e6 for each in repeats],
-    }
-    for name, values in rows.items():
-        print(f"{name:<28}{statistics.median(values):>12.2f}{min(values):>12.2f}{max(values):>12.2f}")
-    print(f"written in {write_seconds:.0f} s")
-    good = all(
+def _measure(settings: Settings, folder: Path) -> dict[str, Any]:
+    root = folder / "data"
+    began = time.perf_counter()
+    write_dataset(root, settings.records)
+    write_seconds = time.perf_counter() - began
+    repeats = [_in_fresh_process(root, settings.records) for _ in range(settings.repetitions)]
+    print(f"{settings.records:,} ids, {settings.repetitions} repetitions; warm page cache\n")
+    print(
+        spread_table(
+            {
+                "open, ms": [each.open_seconds * 1e3 for each in repeats],
+                "look-up both ways, us": [each.lookup_seconds / LOOKUPS * 1e6 for each in repeats],
+                "private memory, MB": [each.private_bytes / 1e6 for each in repeats],
+            }
+        )
+    )
+    is_within = all(
         each.open_seconds + each.lookup_seconds < LIMIT_SECONDS and each.private_bytes < LIMIT_BYTES
         for each in repeats
     )
+    print(f"\nwritten in {write_seconds:.0f} s")
     print(
-        f"under {LIMIT_SECONDS:.0f} s and {LIMIT_BYTES // 10**6} MB with all look-ups: {'yes' if good else 'NO'}"
+        f"target: under {LIMIT_SECONDS:.0f} s and {LIMIT_BYTES // 10**6} MB with all look-ups: "
+        f"{'met' if is_within else 'MISSED'}"
     )
     return {
-        "records": records,
         "lookups": LOOKUPS,
         "write_seconds": write_seconds,
-        "repeats": [asdict(each) for each in repeats],
-        "within_limits": good,
-        "machine": platform.platform(),
-        "python": platform.python_version(),
+        "runs": [asdict(each) for each in repeats],
+        "within_limits": is_within,
     }
 
 
-def main() -> None:
-    """Run the benchmark, or one measurement of it."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--records", type=int, default=10_000_000)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.measure:
-        print(json.dumps(asdict(measure(options.measure, options.records))))
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder) / "data"
-        began = time.perf_counter()
-        write_dataset(root, options.records)
-        write_seconds = time.perf_counter() - began
-        repeats = [measure_in_child(root, options.records) for _ in range(options.repeats)]
-    result = report(options.records, repeats, write_seconds)
-    if options.json:
-        options.json.write_text(json.dumps(result, indent=1) + "\n")
+def _in_fresh_process(root: Path, records: int) -> Measured:
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        return pool.submit(measure, root, records).result()
 
 
 if __name__ == "__main__":

@@ -12,27 +12,15 @@ come closer to 1 on a machine with slow memory. shardkit is held against the loo
 and against one record a call in Hugging Face datasets.
 """
 
-import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import readers
-from measure import (
-    Contender,
-    Missing,
-    Target,
-    interleave,
-    machine_facts,
-    machine_line,
-    read_arguments,
-    results_table,
-    save_json,
-    summarize,
-    targets_text,
-)
+from command_line import run_benchmark
+from measure import Comparison, Contender, Missing, Target
 from photos import PhotoFolder, PhotoSettings, make_photos
 
 MEMMAP = "numpy memmap"
@@ -73,16 +61,10 @@ class Settings:
 
 def main() -> None:
     """Measure, and print the table."""
-    settings, folder, json_file = read_arguments(__doc__, Settings())
-    with tempfile.TemporaryDirectory(dir=folder) as name:
-        report = _measure(settings, Path(name))
-    save_json(json_file, report)
+    run_benchmark(__doc__, Settings(), _measure)
 
 
 def _measure(settings: Settings, folder: Path) -> dict[str, Any]:
-    facts = machine_facts(folder)
-    print(__doc__.split("\n", 1)[0])
-    print(machine_line(facts))
     shape = PhotoSettings(settings.records, settings.width, settings.height, settings.quality, settings.seed)
     photos = make_photos(folder / "photos", shape)
     print(
@@ -96,28 +78,8 @@ def _measure(settings: Settings, folder: Path) -> dict[str, Any]:
         loop = open_loop()
         _check(name, loop, photos)
         contenders.append(Contender(name, _runner(loop, orders), note))
-    runs = interleave(contenders, settings.repetitions)
-    results = summarize(
-        contenders,
-        runs,
-        MEMMAP,
-        settings.records * settings.passes,
-        photos.total_bytes * settings.passes,
-    )
-    judged = [target.judge(runs) for target in TARGETS if target.reference in runs]
-    print(results_table(results, missing, MEMMAP))
-    print("\n" + targets_text(judged))
-    return {
-        "benchmark": "random_reads",
-        "machine": facts,
-        "settings": asdict(settings),
-        "cache": "warm",
-        "record_bytes": photos.mean_bytes,
-        "results": [asdict(result) for result in results],
-        "not_measured": [asdict(each) for each in missing],
-        "targets": judged,
-        "runs": {name: [asdict(taken) for taken in each] for name, each in runs.items()},
-    }
+    records, total_bytes = settings.records * settings.passes, photos.total_bytes * settings.passes
+    return Comparison(contenders, MEMMAP, settings.repetitions, records, total_bytes, TARGETS, missing).run()
 
 
 class _Orders:

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
         RecordRules,
         ScalarField,
         TextField,
+        TokensField,
     )
     from shardkit.errors import ShardkitError
-    from shardkit.ingestion import Inference, IngestReport, infer, ingest
+    from shardkit.ingestion import EditReport, Inference, IngestReport, compact, delete, infer, ingest, prune
     from shardkit.reading import DevicePrefetcher, ShardDataset, ShardIterableDataset, collate
     from shardkit.store import Store, describe
     from shardkit.verification import VerifyReport, verify
@@ -35,6 +36,7 @@ __all__ = [
     "BytesField",
     "Contract",
     "DevicePrefetcher",
+    "EditReport",
     "ImageField",
     "Inference",
     "IngestReport",
@@ -47,11 +49,15 @@ __all__ = [
     "ShardkitError",
     "Store",
     "TextField",
+    "TokensField",
     "VerifyReport",
     "collate",
+    "compact",
+    "delete",
     "describe",
     "infer",
     "ingest",
+    "prune",
     "verify",
 ]
 
@@ -65,9 +71,14 @@ _HOMES = {
     "RecordRules": "shardkit.contract",
     "ScalarField": "shardkit.contract",
     "TextField": "shardkit.contract",
+    "TokensField": "shardkit.contract",
     "ShardkitError": "shardkit.errors",
     "IngestReport": "shardkit.ingestion",
     "ingest": "shardkit.ingestion",
+    "EditReport": "shardkit.ingestion",
+    "compact": "shardkit.ingestion",
+    "delete": "shardkit.ingestion",
+    "prune": "shardkit.ingestion",
     "Inference": "shardkit.ingestion",
     "infer": "shardkit.ingestion",
     "Store": "shardkit.store",

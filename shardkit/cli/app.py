@@ -16,6 +16,7 @@ import typer
 
 from shardkit import __version__
 from shardkit.cli.contract import infer_command
+from shardkit.cli.edit import compact_command, delete_command, prune_command
 from shardkit.cli.get import get_command
 from shardkit.cli.info import info_command
 from shardkit.cli.ingest import ingest_command
@@ -46,6 +47,9 @@ def _build() -> typer.Typer:
     app.callback()(_root)
     app.command("ingest")(_answering(ingest_command))
     app.command("verify")(_answering(verify_command))
+    app.command("delete")(_answering(delete_command))
+    app.command("compact")(_answering(compact_command))
+    app.command("prune")(_answering(prune_command))
     app.command("info")(_answering(info_command))
     app.command("get")(_answering(get_command))
     contract = _group("Contracts: what a record must be.")
@@ -96,8 +100,9 @@ def _answering(command: Callable[Parameters, int]) -> Callable[Parameters, None]
         except ShardkitError as error:
             print(f"shardkit: {printable(str(error))}", file=sys.stderr)
             status = error.exit_status
-        except KeyboardInterrupt:
-            print("shardkit: interrupted", file=sys.stderr)
+        except KeyboardInterrupt as interrupt:
+            kept = f"; {interrupt}" if str(interrupt) else ""
+            print(f"shardkit: interrupted{kept}", file=sys.stderr)
             status = _INTERRUPTED
         except MemoryError:
             print("shardkit: out of memory; use fewer workers or fewer records per shard", file=sys.stderr)

@@ -6,14 +6,14 @@ from typing import Annotated
 import typer
 
 import shardkit
-from shardkit.cli.output import print_counts, print_json
+from shardkit.cli.output import print_counts, print_json, printable
 from shardkit.errors import IngestError, ShardkitError
 
 _KINDS_SHOWN = 12  # image modes or classes listed one by one
 
 
 def ingest_command(
-    raw: Annotated[Path, typer.Argument(metavar="RAW", help="A folder, or a table (.csv .tsv .jsonl).")],
+    raw: Annotated[Path, typer.Argument(metavar="RAW", help="A folder, a table, .tar or .parquet files, ….")],
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to write the data set to.")],
     contract: Annotated[
         Path | None, typer.Option(metavar="FILE", help="What a record must be (TOML); see 'contract infer'.")
@@ -29,13 +29,26 @@ def ingest_command(
     ] = None,
     store: Annotated[str | None, typer.Option(help="What is stored: original, jpeg or raw.")] = None,
     on_bad: Annotated[str | None, typer.Option(help="Rejected records: abort, quarantine or skip.")] = None,
+    quarantine: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Copy the originals of rejected records there.")
+    ] = None,
     backend: Annotated[str, typer.Option(help="memmap or lmdb.")] = "memmap",
     workers: Annotated[int | None, typer.Option(min=0, help="Processes; default one a CPU.")] = None,
     records_per_shard: Annotated[
         int | None, typer.Option(min=1, max=10**9, help="Default: fitted to the source.")
     ] = None,
+    shuffle_seed: Annotated[
+        int | None, typer.Option(help="Store the records in a shuffled order that this number decides.")
+    ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the data set that stands at OUT.")
+    ] = False,
+    append: Annotated[bool, typer.Option("--append", help="Add to the data set that stands at OUT.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the ingest that was interrupted at OUT.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Judge every record; write nothing but the report.")
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> int:
@@ -57,10 +70,15 @@ def ingest_command(
             contract,
             policies={name: value for name, value in policies.items() if value is not None},
             on_bad=on_bad,
+            quarantine=quarantine,
             backend=backend,
             workers=workers,
             records_per_shard=records_per_shard,
+            shuffle_seed=shuffle_seed,
             overwrite=overwrite,
+            append=append,
+            resume=resume,
+            dry_run=dry_run,
             progress=True,
         )
     except ValueError as error:
@@ -75,11 +93,11 @@ def ingest_command(
     if json:
         print_json(report.to_dict())
     else:
-        _print(report)
-    return 0
+        _print(report, quarantine)
+    return 1 if report.is_incomplete else 0
 
 
-def _print(report: "shardkit.IngestReport") -> None:
+def _print(report: "shardkit.IngestReport", quarantine: Path | None) -> None:
     tally = report.tally
     for name, counts in tally.kinds.items():
         print_counts(name, dict(counts.most_common(_KINDS_SHOWN)))
@@ -87,10 +105,26 @@ def _print(report: "shardkit.IngestReport") -> None:
             print(f"  {name:<10} and {len(counts) - _KINDS_SHOWN:,} more kinds")
     print_counts("converted", tally.converted)
     print_counts("warned", tally.warnings)
+    for first, second in report.lookalikes[:_KINDS_SHOWN]:
+        print(
+            f"  {'look alike':<10} {printable(first)} and {printable(second)}: a copy elsewhere may lose one"
+        )
+    if report.lookalike_count > _KINDS_SHOWN:
+        print(f"  {'look alike':<10} and {report.lookalike_count - _KINDS_SHOWN:,} more pairs")
     print_counts("ignored", report.ignored)
     print_counts("rejected", tally.rejected)
-    last = f"{report.out}: {report.stored:,} records stored in {report.seconds:.1f} s"
+    print(_last_line(report, quarantine))
+
+
+def _last_line(report: "shardkit.IngestReport", quarantine: Path | None) -> str:
+    done = "dry run: " if report.dry_run else ""
+    records = f"{report.accepted:,} records fit" if report.dry_run else f"{report.stored:,} records stored"
+    line = f"{report.out}: {done}{records} in {report.seconds:.1f} s"
+    if report.resumed:
+        line += f"; {report.resumed:,} shards taken over from the interrupted run"
     if report.rejected:
-        listed = report.out / "reports" / "rejected.jsonl"
-        last += f"; {report.rejected:,} REJECTED and left out, listed in {listed}"
-    print(last)
+        line += f"; {report.rejected:,} REJECTED and left out, listed in {report.out / 'reports' / 'rejected.jsonl'}"
+        line += "" if quarantine is None else f", copied to {quarantine}"
+    if report.is_incomplete:
+        line += "; the source is DAMAGED and INCOMPLETE"
+    return line

@@ -14,13 +14,16 @@ _SHOWN = 20  # problems printed one by one
 def verify_command(
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The data set.")],
     source: Annotated[
-        Path | None, typer.Option(metavar="RAW", help="Hold it against what it was ingested from.")
+        list[Path] | None,
+        typer.Option(
+            metavar="RAW", help="Hold it against what it was ingested from; once for each, if appended."
+        ),
     ] = None,
     workers: Annotated[int | None, typer.Option(min=0, help="Processes; default one a CPU.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> int:
     """Prove what is stored: every file, id, checksum and record; and, with --source, that nothing is missing."""
-    report = shardkit.verify(out, source, workers=workers, progress=True)
+    report = shardkit.verify(out, source or None, workers=workers, progress=True)
     if json:
         print_json(report.to_dict())
     else:

@@ -7,12 +7,13 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from shardkit.contract.dtypes import Bound, check_bounds, check_dtype, stored_dtype
-from shardkit.contract.field import Checked, Field, FileContent, Layout, Payload, Violation
+from shardkit.contract.dtypes import Bound, check_bounds, check_dtype, check_element, stored_dtype
+from shardkit.contract.field import Checked, Field, FileContent, Layout, Padding, Payload, Violation
 from shardkit.contract.keys import check_flag, is_whole, wrong_key
 from shardkit.contract.nested_lists import read_lists
 from shardkit.contract.npy import read_npy
 from shardkit.contract.reasons import Reason
+from shardkit.contract.scalar import ScalarField
 from shardkit.errors import FormatError
 
 _MAX_AXES = 32
@@ -34,6 +35,9 @@ class ArrayField(Field):
         min: Least element allowed, or None.
         max: Greatest element allowed, or None.
         finite: Whether NaN and infinity are refused. If they are not, NaN passes any bound.
+        pad_value: What fills the missing elements where a batch pads its arrays to one shape, beside a mask; None
+            where it keeps them apart. Only with a varying axis.
+        default: As for all fields; one number, or its text, fills a shape in which no axis varies.
     """
 
     kind: ClassVar[str] = "array"
@@ -44,28 +48,40 @@ class ArrayField(Field):
     min: Bound = None
     max: Bound = None
     finite: bool = True
+    pad_value: Bound = None
 
     def __post_init__(self) -> None:
         check_dtype(self.dtype)
         object.__setattr__(self, "shape", _shape(self.shape, np.dtype(self.dtype).itemsize))
         check_bounds(self.dtype, self.min, self.max)
         check_flag("finite", self.finite)
+        if self.pad_value is not None:
+            if -1 not in self.shape:
+                raise wrong_key(
+                    "pad_value", self.pad_value, f"no axis of shape = {list(self.shape)} varies (-1)"
+                )
+            check_element("pad_value", self.pad_value, self.dtype)
+        super().__post_init__()
 
     @property
     def layout(self) -> Layout:
         """`dtype` and `shape` where no axis varies, else payloads of varying length."""
         return Layout() if -1 in self.shape else Layout(stored_dtype(self.dtype), self.shape)
 
+    @property
+    def padding(self) -> Padding | None:
+        """To the largest of the batch, in every varying axis, where a `pad_value` is given."""
+        return None if self.pad_value is None else Padding(self.pad_value, self.shape)
+
     def check(self, value: Any) -> Checked:
         """Judge an array, nested lists or the content of a .npy file.
 
         Raises:
             Violation: ``wrong-type``, ``wrong-shape``, ``out-of-range``, ``not-finite``; for a file also
-            ``empty``,
-                ``bad-header`` and ``truncated``.
+                ``empty``, ``bad-header`` and ``truncated``.
         """
         is_list = isinstance(value, list | tuple)
-        found = read_lists(value, self.dtype) if is_list else self._cast_safely(_to_array(value))
+        found = read_lists(value, self.dtype) if is_list else self._cast_safely(to_array(value))
         if not self._fits(found.shape):
             expected = ", ".join("any" if size == -1 else str(size) for size in self.shape)
             sentence = f"the array's shape is {list(found.shape)}; expected is [{expected}]"
@@ -97,10 +113,24 @@ class ArrayField(Field):
                 f"an array payload of {len(payload)} bytes does not hold {self.dtype}{list(shape)}; "
                 f"the contract says {list(self.shape)}"
             )
-        array = np.frombuffer(payload, dtype, offset=start) if len(payload) > start else np.empty(0, dtype)
-        array = array.reshape(shape)
+        try:
+            array = np.frombuffer(payload, dtype, -1, start) if len(payload) > start else np.empty(0, dtype)
+            array = array.reshape(shape)
+        except ValueError as error:  # no elements, and beside the 0 a size that numpy cannot hold
+            raise FormatError(
+                f"an array payload says {list(shape)}, which is no shape of an array"
+            ) from error
         array.flags.writeable = False
         return array
+
+    def _check_default(self) -> Checked:
+        if isinstance(self.default, list):
+            return self.check(self.default)
+        if not self.layout.is_fixed:
+            sentence = "where an axis of the shape varies, a default is an array, as nested lists"
+            raise Violation(Reason.WRONG_SHAPE, sentence)
+        element = ScalarField(self.dtype, self.min, self.max, self.finite).check(self.default)
+        return Checked(bytes(element.payload) * math.prod(self.shape))
 
     def _cast_safely(self, array: Array) -> Array:
         if not np.can_cast(array.dtype, self.dtype, "safe"):
@@ -131,22 +161,27 @@ class ArrayField(Field):
         return f"{low} to {high}"
 
 
-def _to_array(value: Any) -> Array:
-    """Return the array in a .npy file, or what `value` makes of itself for numpy."""
-    if isinstance(value, FileContent):
-        return read_npy(value.data)
+def to_array(value: Any) -> Array:  # Any: raw input may be anything
+    """Return the array in the bytes of a .npy file, or what `value` makes of itself for numpy.
+
+    Raises:
+        Violation: ``wrong-type``; for a file also ``empty``, ``bad-header`` and ``truncated``.
+    """
+    raw = value.data if isinstance(value, FileContent) else value
+    if isinstance(raw, bytes | bytearray | memoryview):
+        return read_npy(bytes(raw))
+    kind = type(value).__name__
     if not hasattr(value, "__array__"):
-        raise Violation(Reason.WRONG_TYPE, f"a value of type {type(value).__name__} is no array")
+        raise Violation(Reason.WRONG_TYPE, f"a value of type {kind} is no array")
+    if np.ma.is_masked(value):
+        raise Violation(Reason.WRONG_TYPE, "the array has masked elements, which no array is stored with")
     try:
         return np.asarray(value)
-    except (
-        TypeError,
-        ValueError,
-        RuntimeError,
-    ) as error:  # a torch tensor on a device, or one that needs a gradient
-        raise Violation(
-            Reason.WRONG_TYPE, f"numpy cannot take this {type(value).__name__} as an array"
-        ) from error
+    except (TypeError, ValueError, RuntimeError) as error:
+        # a torch tensor on a device, one that needs a gradient, or of a dtype that numpy does not have
+        dtype = f" of {value.dtype}" if hasattr(value, "dtype") else ""
+        sentence = f"numpy cannot take this {kind}{dtype} as an array: convert or detach it first"
+        raise Violation(Reason.WRONG_TYPE, sentence) from error
 
 
 def _require_exact(whole: Array, dtype: str) -> None:

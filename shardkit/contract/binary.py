@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 from shardkit.contract.field import Checked, Field, FileContent, Layout, Payload, Violation
 from shardkit.contract.keys import check_whole
 from shardkit.contract.reasons import Reason
+from shardkit.contract.text import encode_utf8
 
 _MAX_BYTES = 2**40
 
@@ -13,6 +14,8 @@ _MAX_BYTES = 2**40
 @dataclass(frozen=True)
 class BytesField(Field):
     """The bytes of each record: bytes, or the content of a file. No bytes at all is a value.
+
+    A default is text, or bytes that are UTF-8: what is stored is its UTF-8.
 
     Attributes:
         max_bytes: Most bytes allowed, or None.
@@ -26,6 +29,7 @@ class BytesField(Field):
     def __post_init__(self) -> None:
         if self.max_bytes is not None:
             check_whole("max_bytes", self.max_bytes, 1, _MAX_BYTES)
+        super().__post_init__()
 
     @property
     def layout(self) -> Layout:
@@ -51,3 +55,15 @@ class BytesField(Field):
     def decode(self, payload: Payload) -> bytes:
         """Return the bytes, a copy."""
         return bytes(payload)
+
+    def _plain_default(self, default: Any) -> str:
+        if isinstance(default, str):
+            return default
+        try:
+            return str(self.check(default).payload, "utf-8")
+        except UnicodeDecodeError as error:
+            sentence = "a default stands in the contract as text, and these bytes are not UTF-8"
+            raise Violation(Reason.BAD_ENCODING, sentence) from error
+
+    def _check_default(self) -> Checked:
+        return self.check(encode_utf8(self.default))

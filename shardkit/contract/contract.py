@@ -5,12 +5,12 @@ It knows nothing of where records come from or go to. The contract file is read 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from os import PathLike
 from typing import Any
 
-from shardkit.contract.field import Checked, Field, Violation, check_field_name
-from shardkit.contract.keys import check_choice, show_value, wrong_key
+from shardkit.contract.field import Checked, Field, Violation, check_field_name, mask_name
+from shardkit.contract.keys import check_choice, check_text, show_value, wrong_key
 from shardkit.contract.kinds import build_field, build_from_keys, did_you_mean
 from shardkit.contract.reasons import Reason
 from shardkit.contract.record_id import find_id_fault, show_id
@@ -23,20 +23,24 @@ _TABLES = ("fields", "records")
 
 @dataclass(frozen=True)
 class RecordRules:
-    """What happens to a record that does not fit.
+    """What names a record, and what happens to one that does not fit.
 
     Attributes:
-        missing: A record that lacks a field: ``"reject"``.
+        missing: A record that lacks a field which has no default: ``"reject"``.
         on_bad: What a rejected record does to the run: ``"abort"`` commits nothing, ``"quarantine"`` copies
             the original aside and goes on, ``"skip"`` reports it and goes on.
+        id: Column that names the records, where rows have columns; None takes the usual ones, ``id`` first.
     """
 
     missing: str = "reject"
     on_bad: str = "abort"
+    id: str | None = None
 
     def __post_init__(self) -> None:
         check_choice("missing", self.missing, ("reject",))
         check_choice("on_bad", self.on_bad, ("abort", "quarantine", "skip"))
+        if self.id is not None:
+            check_text("id", self.id)
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,7 @@ class Contract:
         records: What happens to a record that does not fit.
 
     Raises:
-        ContractError: There is no field, or a name may not name one.
+        ContractError: There is no field, or a name may not name one: of its own, or beside a field that is padded.
 
     Example:
         >>> contract = Contract({"label": LabelField(classes=("cat", "dog"))})
@@ -77,8 +81,13 @@ class Contract:
     def __post_init__(self) -> None:
         if not self.fields:
             raise ContractError("the contract has no fields: it needs a table such as [fields.image]")
-        for name in self.fields:
+        for name, spec in self.fields.items():
             check_field_name(name)
+            if spec.padding is not None and mask_name(name) in self.fields:
+                raise ContractError(
+                    f"field name {mask_name(name)!r} is not allowed: batches hold the mask of {name!r} under it",
+                    keys=("fields", mask_name(name)),
+                )
         object.__setattr__(
             self, "fields", dict(self.fields)
         )  # a copy, so that the caller's later changes miss it
@@ -89,8 +98,8 @@ class Contract:
         Args:
             record_id: The record's name.
             source: Where it stands in the raw input, for people.
-            values: Field name to raw value; None, or no entry, where there is none. Names that the contract
-                does not know are passed over.
+            values: Field name to raw value; None, or no entry, where there is none: it is then the field's
+                default, if it has one. Names that the contract does not know are passed over.
         """
         fault = find_id_fault(record_id)
         if fault is not None:
@@ -98,12 +107,14 @@ class Contract:
         checked = []
         for name, spec in self.fields.items():
             value = values.get(name)
-            if spec.is_missing(value):
-                return Rejection(
-                    record_id, source, Reason.MISSING_FIELD, f"there is no value for {name!r}", name
-                )
             try:
-                checked.append(spec.check(value))
+                if not spec.is_missing(value):
+                    checked.append(spec.check(value))
+                elif spec.fallback is not None:
+                    checked.append(spec.fallback)
+                else:
+                    sentence = f"there is no value for {name!r}"
+                    return Rejection(record_id, source, Reason.MISSING_FIELD, sentence, name)
             except Violation as violation:
                 return Rejection(record_id, source, violation.reason, violation.sentence, name)
         return CheckedRecord(record_id, source, tuple(checked))
@@ -111,8 +122,8 @@ class Contract:
     def check(self, record: Mapping[str, Any]) -> CheckedRecord:
         """Hold one record, a mapping with ``"id"`` and one value a field, against the contract.
 
-        Entries that the contract does not name are passed over, as ingestion does with further columns; as
-        every field must be there, a misspelt name still fails.
+        Entries that the contract does not name are passed over, as ingestion does with further columns; a misspelt
+        name fails all the same, unless its field has a default.
 
         Raises:
             RecordRejectedError: The record does not fit; names the id, the field, the reason code and why.
@@ -132,7 +143,7 @@ class Contract:
         """Return the contract as JSON- and TOML-ready tables. The order of ``"fields"`` carries meaning."""
         return {
             "fields": {name: spec.to_dict() for name, spec in self.fields.items()},
-            "records": {"missing": self.records.missing, "on_bad": self.records.on_bad},
+            "records": {key: value for key, value in asdict(self.records).items() if value is not None},
         }
 
     @classmethod

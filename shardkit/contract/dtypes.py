@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from shardkit.contract.keys import check_choice, check_number, check_whole, show_value, wrong_key
+from shardkit.contract.keys import check_choice, check_flag, check_number, check_whole, show_value, wrong_key
 
 DTYPES = (
     "bool",
@@ -43,20 +43,31 @@ def check_bounds(dtype: str, low: Bound, high: Bound) -> None:
     Raises:
         ContractError: A bound is no number that the dtype holds, or ``min`` is over ``max``.
     """
-    kind = np.dtype(dtype).kind
     for key, bound in (("min", low), ("max", high)):
         if bound is None:
             continue
-        if kind == "b":
+        if dtype == "bool":
             raise wrong_key(key, bound, 'not allowed with dtype = "bool"')
-        if kind == "f":
-            check_number(key, bound)
-            if abs(bound) > float(np.finfo(dtype).max):
-                raise wrong_key(key, bound, f"no {dtype} is that large")
-        else:
-            check_whole(key, bound, *whole_range(dtype))
+        check_element(key, bound, dtype)
     if low is not None and high is not None and low > high:
         raise wrong_key("min", low, f"must not be over max = {show_value(high)}")
+
+
+def check_element(key: str, value: object, dtype: str) -> None:
+    """Check that `value` is an element of `dtype`: true or false, a whole number, or a finite one.
+
+    Raises:
+        ContractError: It is not.
+    """
+    kind = np.dtype(dtype).kind
+    if kind == "b":
+        check_flag(key, value)
+    elif kind == "f":
+        check_number(key, value)
+        if abs(value) > float(np.finfo(dtype).max):  # type: ignore[arg-type]  # a number, as was checked
+            raise wrong_key(key, value, f"no {dtype} is that large")
+    else:
+        check_whole(key, value, *whole_range(dtype))
 
 
 def whole_range(dtype: str) -> tuple[int, int]:

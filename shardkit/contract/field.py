@@ -7,11 +7,16 @@ value (docs/format.md, "Payloads"); the same payload is written by every shard b
 import math
 import re
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import Field as Key
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 
+from shardkit.contract.keys import wrong_key
+from shardkit.contract.plain import copy_plain
 from shardkit.contract.reasons import Reason
 from shardkit.errors import ContractError
 
@@ -48,6 +53,21 @@ class Layout:
 
 
 @dataclass(frozen=True)
+class Padding:
+    """How values of varying shape become one tensor of a batch.
+
+    Attributes:
+        value: What fills the elements that a sample has not.
+        shape: Sizes of the axes of one value; -1 where they vary, and are padded.
+        length: Size that each varying axis is padded to, or None for the largest of the batch.
+    """
+
+    value: bool | int | float
+    shape: tuple[int, ...]
+    length: int | None = None
+
+
+@dataclass(frozen=True)
 class FileContent:
     """The bytes of a source file and the name it had, which is only ever compared with what the bytes are."""
 
@@ -81,9 +101,26 @@ class Violation(Exception):
         self.sentence = sentence
 
 
+def later(default: Any) -> Any:  # Any: as dataclasses.field, it stands for a value of the attribute's type
+    """Return an attribute whose key came after version 1.0 of the format.
+
+    It is left out of the contract's table at its default, so that data sets without it stay what they were, down to
+    their id.
+    """
+    return field(default=default, metadata={"is_later": True})
+
+
 @dataclass(frozen=True)
 class Field(ABC):
-    """One named value of a record: a frozen dataclass whose attributes are the keys of its contract table."""
+    """One named value of a record: a frozen dataclass whose attributes are the keys of its contract table.
+
+    Attributes:
+        default: Raw value that a record without one is given, or None: such a record is rejected. Kept as plain
+            text, numbers and lists.
+
+    Raises:
+        ContractError: A key has a value that is not allowed, or the default does not fit the other keys.
+    """
 
     kind: ClassVar[str]
     takes_file: ClassVar[bool] = False
@@ -91,10 +128,29 @@ class Field(ABC):
     accepts_file: ClassVar[bool] = False
     """Whether the content of a file will do as well, where a source has nothing else."""
 
+    default: Any = field(
+        default=None, kw_only=True, hash=False
+    )  # Any: what is plain for the kind; lists have no hash
+
+    def __post_init__(self) -> None:
+        """Settle the default. A kind with keys of its own checks them first."""
+        if self.default is None:
+            return
+        try:
+            object.__setattr__(self, "default", self._plain_default(self.default))
+            _ = self.fallback
+        except Violation as violation:
+            raise wrong_key("default", self.default, violation.sentence) from None
+
     @property
     @abstractmethod
     def layout(self) -> Layout:
         """How payloads of this field lie in a shard."""
+
+    @property
+    def padding(self) -> Padding | None:
+        """How values become one tensor of a batch though their shapes vary; None where a batch keeps them apart."""
+        return None
 
     @abstractmethod
     def check(self, value: Any) -> Checked:  # Any: raw input may be anything, which is what is being judged
@@ -116,14 +172,46 @@ class Field(ABC):
         """Whether a raw value counts as not there at all (an empty table cell does)."""
         return value is None or (isinstance(value, str) and value == "")
 
+    @cached_property
+    def fallback(self) -> Checked | None:
+        """What a record without a value is given, its `converted` naming ``default``; None: it is rejected."""
+        if self.default is None:
+            return None
+        checked = self._check_default()
+        return replace(checked, converted=(*checked.converted, "default"))
+
     def to_dict(self) -> dict[str, Any]:
         """Return the contract table of this field: ``type`` and every key that is set, TOML- and JSON-ready."""
         table: dict[str, Any] = {"type": self.kind}
-        for key in fields(self):
+        for key in keys_of(type(self)):
             value = getattr(self, key.name)
-            if value is not None:
-                table[key.name] = list(value) if isinstance(value, tuple) else value
+            if value is not None and not (key.metadata.get("is_later") and value == key.default):
+                table[key.name] = copy_plain(value)
         return table
+
+    def _plain_default(self, default: Any) -> Any:
+        """Return the default as it stands in the contract file.
+
+        Raises:
+            Violation: It cannot stand there.
+        """
+        try:
+            return copy_plain(default)
+        except ValueError as error:
+            raise Violation(Reason.WRONG_TYPE, str(error)) from error
+
+    def _check_default(self) -> Checked:
+        """Judge the default as if a record had it.
+
+        Raises:
+            Violation: It does not fit.
+        """
+        return self.check(self.default)
+
+
+def keys_of(cls: type) -> Sequence[Key[Any]]:
+    """Return the keys that the dataclass `cls` has in a contract: its own, then those that all kinds share."""
+    return sorted((key for key in fields(cls) if key.init), key=lambda key: key.kw_only is True)
 
 
 def check_field_name(name: str) -> str:
@@ -139,3 +227,8 @@ def check_field_name(name: str) -> str:
             f"64 characters at most, and none of {reserved}"
         )
     return name
+
+
+def mask_name(name: str) -> str:
+    """Return the name under which a batch holds the mask of a field that it pads."""
+    return f"{name}_mask"

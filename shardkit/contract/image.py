@@ -18,10 +18,11 @@ from shardkit.contract.images.facts import Facts, Picture
 from shardkit.contract.images.inspection import inspect
 from shardkit.contract.images.jpeg import JpegFacts
 from shardkit.contract.images.pixels import decode_turbo, require_decodable, require_pixels
-from shardkit.contract.images.policies import CHANNELS, Policies, conversions, deliver, refuse
+from shardkit.contract.images.policies import CHANNELS, Policies, conversions, deliver, delivered_size, refuse
 from shardkit.contract.images.quiet import quiet_pixels
+from shardkit.contract.images.resizing import FITS, Samples, Size, resize, shrink
 from shardkit.contract.images.sniff import FORMATS, promised_format
-from shardkit.contract.images.storage import SUBSAMPLINGS, jpeg_bytes, png_bytes, shrink
+from shardkit.contract.images.storage import SUBSAMPLINGS, jpeg_bytes, png_bytes
 from shardkit.contract.images.values import encoded_or_picture, picture_of_array
 from shardkit.contract.keys import check_choice, check_whole, wrong_key
 from shardkit.contract.reasons import Reason, Warned
@@ -41,19 +42,19 @@ _CHOICES = {
 }
 _DEFAULT_QUALITY = 90
 _DEFAULT_SUBSAMPLING = "420"
+_DEFAULT_FIT = "crop"
 _JPEG_KEYS = ("max_side", "quality", "subsampling")
+_SIZING_KEYS = ("resize", "fit")
 _LARGEST_JPEG_SIDE = 65_500
 """JPEG_MAX_DIMENSION of libjpeg (jmorecfg.h)."""
-
-Size = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class ImageField(Field):
     """An image. Delivered as ``uint8[H, W, C]``, C being 3 for mode RGB, 1 for L, 4 for RGBA.
 
-    Every image is decoded whole before it is let in. Sizes are ``[H, W]`` in pixels and hold for the picture
-    as delivered: oriented, and shrunk by `max_side`.
+    All coded data of an image is decoded before it is let in. Sizes are ``[H, W]`` in pixels and hold for the
+    picture as delivered: oriented, and shrunk by `max_side`; but for what comes in where `resize` makes all alike.
 
     Attributes:
         mode: Channels delivered: ``RGB``, ``L`` or ``RGBA``. An image without alpha gets an opaque one for
@@ -80,7 +81,11 @@ class ImageField(Field):
         size: Exact height and width.
         max_pixels: Images of more are refused from the header, before they are decoded.
         store: ``original``: bytes untouched (arrays and Pillow images as lossless PNG); ``jpeg``: what the
-            policies made of it, re-encoded; ``raw``: its samples, ``uint8[H, W, C]``, which needs `size`.
+            policies made of it, re-encoded; ``raw``: its samples, ``uint8[H, W, C]``, which needs `size` or
+            `resize`.
+        resize: With ``store = "jpeg"`` or ``"raw"``: make each picture one of exactly this height and width.
+        fit: With `resize`: ``crop`` (default): scale until it covers the size, shape kept, and keep the middle;
+            ``stretch``: scale each side by itself.
         max_side: With ``store = "jpeg"``: longer side at most, in pixels; larger pictures are shrunk.
         quality: With ``store = "jpeg"``: 1 to 100, by default 90.
         subsampling: With ``store = "jpeg"``: ``444``, ``422`` or ``420`` (default).
@@ -107,6 +112,8 @@ class ImageField(Field):
     size: Size | None = None
     max_pixels: int = 89_478_485
     store: str = "original"
+    resize: Size | None = None
+    fit: str | None = None
     max_side: int | None = None
     quality: int | None = None
     subsampling: str | None = None
@@ -117,10 +124,13 @@ class ImageField(Field):
         object.__setattr__(self, "formats", _formats(self.formats))
         object.__setattr__(self, "min_size", _size("min_size", self.min_size))
         object.__setattr__(self, "max_size", _size("max_size", self.max_size))
-        if self.size is not None:
-            object.__setattr__(self, "size", _size("size", self.size))
+        for key in ("size", "resize"):
+            if getattr(self, key) is not None:
+                object.__setattr__(self, key, _size(key, getattr(self, key)))
         check_whole("max_pixels", self.max_pixels, 1, 2**63 - 1)
         self._check_keys_together()
+        if self.default is not None:
+            raise wrong_key("default", self.default, "an image field takes none")
 
     def _check_keys_together(self) -> None:
         if any(least > most for least, most in zip(self.min_size, self.max_size, strict=True)):
@@ -130,12 +140,32 @@ class ImageField(Field):
             raise wrong_key("size", self.size, allowed)
         if self.mode == "RGBA" and self.alpha != "reject":
             raise wrong_key("alpha", self.alpha, 'leave it out where mode is "RGBA", which keeps alpha')
-        if self.store == "raw" and self.size is None:
-            raise wrong_key("store", "raw", "give size = [H, W] as well, since all rows take the same space")
+        if self.store == "raw" and self.stored_size is None:
+            allowed = "give size = [H, W], or resize = [H, W], as well, since all rows take the same space"
+            raise wrong_key("store", "raw", allowed)
         if self.store == "jpeg":
             self._check_jpeg_keys()
-        elif given := [key for key in _JPEG_KEYS if getattr(self, key) is not None]:
-            raise wrong_key(given[0], getattr(self, given[0]), 'allowed only with store = "jpeg"')
+        else:
+            self._refuse_keys(_JPEG_KEYS, 'allowed only with store = "jpeg"')
+        if self.store == "original":
+            self._refuse_keys(_SIZING_KEYS, 'allowed only with store = "jpeg" or "raw"')
+        self._check_resize()
+
+    def _refuse_keys(self, keys: tuple[str, ...], why: str) -> None:
+        for key in keys:
+            if getattr(self, key) is not None:
+                raise wrong_key(key, getattr(self, key), why)
+
+    def _check_resize(self) -> None:
+        if self.resize is None:
+            self._refuse_keys(("fit",), "allowed only with resize = [H, W]")
+            return
+        why = f"leave it out: resize = {list(self.resize)} decides the size"
+        self._refuse_keys(("size", "max_side"), why)
+        for side in self.resize:
+            check_whole("resize", side, 1, _LARGEST_JPEG_SIDE)
+        if self.fit is not None:
+            check_choice("fit", self.fit, FITS)
 
     def _check_jpeg_keys(self) -> None:
         if self.mode == "RGBA":
@@ -155,10 +185,15 @@ class ImageField(Field):
         return CHANNELS[self.mode]
 
     @property
+    def stored_size(self) -> Size | None:
+        """Height and width that every stored picture has once it is upright, or None where they vary."""
+        return self.size if self.resize is None else self.resize
+
+    @property
     def layout(self) -> Layout:
         """Fixed ``uint8[H, W, C]`` where stored raw, otherwise of varying length."""
-        if self.store == "raw" and self.size is not None:
-            return Layout(np.dtype(np.uint8), (*self.size, self.channels))
+        if self.store == "raw" and self.stored_size is not None:
+            return Layout(np.dtype(np.uint8), (*self.stored_size, self.channels))
         return Layout()
 
     @cached_property
@@ -167,7 +202,7 @@ class ImageField(Field):
         return Policies(**{key.name: getattr(self, key.name) for key in fields(Policies)})
 
     def check(self, value: Any) -> Checked:  # Any: raw input may be anything, which is what is being judged
-        """Judge one image by decoding it whole.
+        """Judge one image by decoding all of its coded data.
 
         Args:
             value: Encoded bytes, or a :class:`FileContent`; pixels as ``uint8 [H, W]``, ``[H, W, C]`` or
@@ -191,7 +226,7 @@ class ImageField(Field):
             f"{type(value).__name__} is no image: give encoded bytes, a uint8 array or a Pillow image",
         )
 
-    def decode(self, payload: Payload) -> npt.NDArray[np.uint8]:
+    def decode(self, payload: Payload) -> Samples:
         """Return the picture in a stored payload: C-contiguous ``uint8[H, W, C]``.
 
         It is writable and owned by the caller. Safe in threads; the GIL is released while a JPEG is decoded.
@@ -205,7 +240,7 @@ class ImageField(Field):
         data = bytes(payload)
         try:
             samples = self._decode_stored(data, self._inspect_stored(data))
-            self._require_size(samples.shape[0], samples.shape[1])
+            self._require_stored_size(samples.shape[0], samples.shape[1])
         except Violation as violation:
             raise _unfit(violation) from violation
         return samples
@@ -226,14 +261,14 @@ class ImageField(Field):
         require_decodable(data, facts, self.max_pixels)
         return facts
 
-    def _decode_stored(self, data: bytes, facts: Facts) -> npt.NDArray[np.uint8]:
+    def _decode_stored(self, data: bytes, facts: Facts) -> Samples:
         colorspace = self._direct_colorspace(facts)
         if colorspace is not None:
             with contextlib.suppress(ValueError):  # what simplejpeg refuses, Pillow may serve
                 return decode_turbo(data, colorspace, strict=False)
         return _writable(deliver(self.policies, quiet_pixels(data, facts)))
 
-    def _decode_raw(self, payload: Payload) -> npt.NDArray[np.uint8]:
+    def _decode_raw(self, payload: Payload) -> Samples:
         layout = self.layout
         if len(payload) != layout.nbytes:
             raise FormatError(f"a raw image has {len(payload)} bytes, expected {layout.nbytes}")
@@ -251,7 +286,7 @@ class ImageField(Field):
         return "GRAY" if self.mode == "L" and components == 1 else None
 
     def _check_bytes(self, data: bytes, promised: str | None = None) -> Checked:
-        examined = examine(data, self.formats, self.max_pixels)
+        examined = examine(data, self.formats, self.max_pixels, needs_pixels=self.store != "original")
         depth = examined.facts.depth
         refuse(self.policies, examined.picture, depth)
         noticed = examined.warnings
@@ -276,23 +311,30 @@ class ImageField(Field):
         return self._checked(picture, 8, (), png_bytes(samples))
 
     def _checked(self, picture: Picture, depth: int, noticed: tuple[Warned, ...], original: bytes) -> Checked:
-        samples = deliver(self.policies, picture)
+        converted = conversions(self.policies, picture, depth)
+        height, width = delivered_size(self.policies, picture)
+        payload = original
+        if self.store == "original":
+            self._require_size(height, width)
+        else:
+            samples = self._sized(deliver(self.policies, picture))
+            payload = samples.tobytes() if self.store == "raw" else self._jpeg(samples)
+            if samples.shape[:2] != (height, width):
+                converted = (*converted, "resize" if self.resize is not None else "max_side")
+        return Checked(payload, picture.label, converted, tuple(map(str, noticed)))
+
+    def _sized(self, samples: Samples) -> Samples:
+        """Return a picture in the size in which it is stored.
+
+        Raises:
+            Violation: ``wrong-size``.
+        """
         if self.max_side is not None:
             samples = shrink(samples, self.max_side)
         self._require_size(samples.shape[0], samples.shape[1])
-        payload: bytes = original
-        if self.store == "raw":
-            payload = samples.tobytes()
-        elif self.store == "jpeg":
-            payload = self._jpeg(samples)
-        return Checked(
-            payload,
-            picture.label,
-            conversions(self.policies, picture, depth),
-            tuple(str(warned) for warned in noticed),
-        )
+        return samples if self.resize is None else resize(samples, self.resize, self.fit or _DEFAULT_FIT)
 
-    def _jpeg(self, samples: npt.NDArray[np.uint8]) -> bytes:
+    def _jpeg(self, samples: Samples) -> bytes:
         if max(samples.shape) > _LARGEST_JPEG_SIDE:
             raise Violation(
                 Reason.WRONG_SIZE,
@@ -310,6 +352,14 @@ class ImageField(Field):
             raise Violation(
                 Reason.WRONG_SIZE,
                 f"[H, W] is [{height}, {width}], allowed is {list(self.min_size)} to {list(self.max_size)}",
+            )
+
+    def _require_stored_size(self, height: int, width: int) -> None:
+        if self.resize is None:
+            self._require_size(height, width)
+        elif (height, width) != self.resize:
+            raise Violation(
+                Reason.WRONG_SIZE, f"[H, W] is [{height}, {width}], resize makes {list(self.resize)}"
             )
 
     def _size_fits(self, size: Size) -> bool:
@@ -336,7 +386,7 @@ def _size(key: str, value: Any) -> Size:  # Any: whatever stood in the contract
     return (value[0], value[1])
 
 
-def _writable(samples: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+def _writable(samples: Samples) -> npt.NDArray[np.uint8]:
     return samples if samples.flags.writeable else samples.copy()
 
 

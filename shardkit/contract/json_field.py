@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from shardkit.contract.field import Checked, Field, Layout, Payload, Violation
 from shardkit.contract.reasons import Reason
 from shardkit.contract.strict_json import parse_json
-from shardkit.contract.text import decode_utf8, encode_utf8
+from shardkit.contract.text import decode_text, encode_utf8
 from shardkit.errors import FormatError
 
 MAX_DEPTH = 100  # nested lists and objects; docs/format.md, "Payloads"
@@ -18,9 +18,9 @@ MAX_DEPTH = 100  # nested lists and objects; docs/format.md, "Payloads"
 class JsonField(Field):
     """A JSON value of each record: a dict, list, number, bool, or JSON text.
 
-    A str, bytes or the content of a file is read as JSON text, strictly: no key twice, no NaN, no infinity.
+    A str, UTF-8 bytes or the content of a file is read as JSON text, strictly: no key twice, no NaN, no infinity.
     To store a single string, give its JSON text (``'"like this"'``). At most 100 levels nest. A tuple becomes
-    a list.
+    a list. A default is kept as its JSON text, so that it may be or hold null.
     """
 
     kind: ClassVar[str] = "json"
@@ -37,7 +37,7 @@ class JsonField(Field):
         Raises:
             Violation: ``bad-json``, ``bad-encoding``, ``not-finite`` or ``wrong-type``.
         """
-        plain = decode_utf8(value)
+        plain = decode_text(value)
         if isinstance(plain, str):
             try:
                 plain = parse_json(plain)
@@ -60,6 +60,9 @@ class JsonField(Field):
             return parse_json(str(payload, "utf-8"))
         except ValueError as error:
             raise FormatError(f"a json payload cannot be read: {error}") from error
+
+    def _plain_default(self, default: Any) -> str:
+        return str(self.check(default).payload, "utf-8")
 
 
 def _check_plain(value: Any) -> None:

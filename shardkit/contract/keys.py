@@ -12,17 +12,19 @@ from typing import Any
 
 from shardkit.errors import ContractError
 
+_SHOWN_DEPTH = 3
 _SHOWN = 60  # characters of a wrong value that a message repeats
 
 
-def show_value(value: object) -> str:
-    """Return `value` as the contract file would write it, cut where it is long."""
+def show_value(value: object, depth: int = 0) -> str:
+    """Return `value` as the contract file would write it, cut where it is long or nested deeply."""
     if isinstance(value, bool):
         text = str(value).lower()
     elif isinstance(value, str):
         text = json.dumps(value, ensure_ascii=not value.isprintable())
     elif isinstance(value, list | tuple):
-        text = f"[{', '.join(show_value(item) for item in value[:8])}{', …' if len(value) > 8 else ''}]"
+        items = [show_value(item, depth + 1) for item in value[:8]] if depth < _SHOWN_DEPTH else ["…"]
+        text = f"[{', '.join(items)}{', …' if len(value) > 8 else ''}]"
     else:
         text = _one_line(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
@@ -58,6 +60,16 @@ def check_flag(key: str, value: object) -> None:
     """
     if not isinstance(value, bool):
         raise wrong_key(key, value, "allowed are true, false")
+
+
+def check_text(key: str, value: object) -> None:
+    """Check that `value` is a text, and not an empty one.
+
+    Raises:
+        ContractError: It is not.
+    """
+    if not isinstance(value, str) or not value:
+        raise wrong_key(key, value, "allowed is a text")
 
 
 def is_whole(value: object) -> bool:

@@ -6,18 +6,19 @@ Adding a kind: one file with a :class:`~shardkit.contract.field.Field`, and one 
 import difflib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING
 from typing import Any, TypeVar
 
 from shardkit.contract.array import ArrayField
 from shardkit.contract.binary import BytesField
-from shardkit.contract.field import Field
+from shardkit.contract.field import Field, keys_of
 from shardkit.contract.image import ImageField
 from shardkit.contract.json_field import JsonField
 from shardkit.contract.keys import show_value, wrong_key
 from shardkit.contract.label import LabelField
 from shardkit.contract.scalar import ScalarField
 from shardkit.contract.text import TextField
+from shardkit.contract.tokens import TokensField
 from shardkit.errors import ContractError
 
 _T = TypeVar("_T")
@@ -28,6 +29,7 @@ KINDS: dict[str, type[Field]] = {
     "scalar": ScalarField,
     "array": ArrayField,
     "text": TextField,
+    "tokens": TokensField,
     "bytes": BytesField,
     "json": JsonField,
 }
@@ -53,7 +55,7 @@ def build_from_keys(cls: type[_T], table: Mapping[str, Any]) -> _T:
     Raises:
         ContractError: As for `build_field`.
     """
-    known = {key.name: key for key in fields(cls) if key.init}  # type: ignore[arg-type]  # a dataclass, by contract
+    known = {key.name: key for key in keys_of(cls)}
     require_known(table, known)
     for key, described in known.items():
         if key not in table and described.default is MISSING and described.default_factory is MISSING:

@@ -8,31 +8,35 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from shardkit.contract.field import Checked, Field, Layout, Payload, Violation
+from shardkit.contract.field import Checked, Field, Layout, Payload, Violation, later
 from shardkit.contract.keys import check_whole, wrong_key
 from shardkit.contract.numerals import is_bool, read_whole, show_number
 from shardkit.contract.reasons import Reason
 from shardkit.errors import ContractError, FormatError
 
 _INT64_MAX = 2**63 - 1
+_MAX_FIRST = 2**31 - 1
 _LISTED = 8  # classes that a sentence names
 
 
 @dataclass(frozen=True)
 class LabelField(Field):
-    """A class of each record, stored as int64. Exactly one of the two is set.
+    """A class of each record, stored as its number from 0, an int64. Either `classes` or `num_classes` is set.
 
     Attributes:
         classes: Class names; a record's label is one of them, letter by letter, or an int that is its
             position. Pinned, so that a split which lacks a class keeps the numbers.
-        num_classes: A record's label is a whole number in ``[0, num_classes)``: an int, or its plain decimal
-            text (``"7"``; not ``" 7"``, ``"+7"``, ``"07"`` or ``"7.0"``).
+        num_classes: A record's label is a whole number in ``[first, first + num_classes)``: an int, or its plain
+            decimal text (``"7"``; not ``" 7"``, ``"+7"``, ``"07"`` or ``"7.0"``).
+        first: The number that the raw input gives the first class: 1 where it counts from 1. What is stored and
+            delivered counts from 0 all the same. Says nothing of names.
     """
 
     kind: ClassVar[str] = "label"
 
     classes: tuple[str, ...] | None = None
     num_classes: int | None = None
+    first: int = later(0)
 
     def __post_init__(self) -> None:
         if (self.classes is None) == (self.num_classes is None):
@@ -42,6 +46,8 @@ class LabelField(Field):
             check_whole("num_classes", self.num_classes, 1, _INT64_MAX)
         if self.classes is not None:
             object.__setattr__(self, "classes", _classes(self.classes))
+        check_whole("first", self.first, 0, _MAX_FIRST)
+        super().__post_init__()
 
     @property
     def count(self) -> int:
@@ -94,15 +100,17 @@ class LabelField(Field):
                 else 'a whole number in plain digits, such as "7"'
             )
             raise Violation(Reason.LABEL_TYPE, f"the label is {show_number(value)}; expected is {wanted}")
-        if not 0 <= number < self.count:
-            hint = ""
-            if number == self.count:
-                hint = "; labels count from 0, so if yours count from 1, subtract 1 from each"
-            shown = show_number(value)
-            raise Violation(
-                Reason.LABEL_RANGE, f"the label is {shown}; allowed are 0 to {self.count - 1}{hint}"
-            )
-        return number
+        if not self.first <= number < self.first + self.count:
+            allowed = f"allowed are {self.first} to {self.first + self.count - 1}{self._hint(number)}"
+            raise Violation(Reason.LABEL_RANGE, f"the label is {show_number(value)}; {allowed}")
+        return number - self.first
+
+    def _hint(self, number: int) -> str:
+        if self.first == 0 and number == self.count:
+            return "; if the labels count from 1, say so with first = 1 in the contract"
+        if self.first == 1 and number == 0:
+            return "; first = 1 in the contract says that they count from 1"
+        return ""
 
     def _describe_unknown(self, value: str) -> str:
         classes = self.classes or ()

@@ -1,4 +1,4 @@
-"""Reads nested lists of plain numbers, as JSON has them, without numpy's habit of mixing types in silence."""
+"""Reads nested lists of plain numbers without numpy's habit of mixing types in silence."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +10,8 @@ from shardkit.contract.dtypes import whole_range
 from shardkit.contract.field import Violation
 from shardkit.contract.reasons import Reason
 
-_ALLOWED: dict[str, set[type]] = {"b": {bool}, "f": {int, float}, "i": {int}, "u": {int}}
+_TAKEN = {"b": "b", "i": "i", "u": "i", "f": "if"}
+"""Kind of dtype -> kinds of numbers that it takes."""
 
 
 def read_lists(value: Sequence[Any], dtype: str) -> npt.NDArray[Any]:
@@ -28,7 +29,7 @@ def read_lists(value: Sequence[Any], dtype: str) -> npt.NDArray[Any]:
     if types & {list, tuple}:
         raise Violation(Reason.WRONG_SHAPE, "the nested lists are ragged")
     kind = np.dtype(dtype).kind
-    if strange := types - _ALLOWED[kind]:
+    if strange := [item for item in types if _kind_of(item) not in _TAKEN[kind]]:
         found = ", ".join(sorted(item.__name__ for item in strange))
         raise Violation(
             Reason.WRONG_TYPE, f"the lists hold elements of type {found}, which {dtype} does not take"
@@ -40,6 +41,17 @@ def read_lists(value: Sequence[Any], dtype: str) -> npt.NDArray[Any]:
         if min(flat) < least or max(flat) > greatest:
             raise _out_of_range(dtype)
     return elements.astype(dtype)
+
+
+def _kind_of(item: type) -> str:
+    """Return ``b``, ``i`` or ``f`` for a type of truth values, whole numbers or floats, of Python or numpy."""
+    if issubclass(item, bool | np.bool_):
+        return "b"
+    if issubclass(item, np.timedelta64):  # a whole number to numpy
+        return "-"
+    if issubclass(item, int | np.integer):
+        return "i"
+    return "f" if issubclass(item, float | np.floating) else "-"
 
 
 def _round(elements: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any]:

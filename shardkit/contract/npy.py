@@ -15,7 +15,8 @@ import numpy.typing as npt
 from shardkit.contract.field import Violation
 from shardkit.contract.reasons import Reason
 
-_MAGIC = b"\x93NUMPY"
+MAGIC = b"\x93NUMPY"
+"""What every .npy file starts with."""
 _LENGTH_BYTES = {
     1: 2,
     2: 4,
@@ -33,7 +34,7 @@ def read_npy(data: bytes) -> npt.NDArray[Any]:
     """
     if not data:
         raise Violation(Reason.EMPTY, "the file is empty")
-    if not data.startswith(_MAGIC):
+    if not data.startswith(MAGIC):
         raise Violation(
             Reason.WRONG_TYPE, "the file is no .npy array: it does not start with the bytes of one"
         )
@@ -50,7 +51,12 @@ def read_npy(data: bytes) -> npt.NDArray[Any]:
             Reason.BAD_HEADER, f"the array's header asks for {expected} bytes, the file holds {found}"
         )
     flat = np.frombuffer(data, dtype, count, start) if count else np.empty(0, dtype)
-    return flat.reshape(shape, order="F" if is_fortran else "C")
+    try:
+        return flat.reshape(shape, order="F" if is_fortran else "C")
+    except ValueError as error:  # no elements, and beside the 0 a size that numpy cannot hold
+        raise Violation(
+            Reason.BAD_HEADER, "the array's header says a shape that no array can have"
+        ) from error
 
 
 def _split_header(data: bytes) -> tuple[int, bytes]:

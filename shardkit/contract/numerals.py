@@ -36,9 +36,9 @@ def read_whole(value: Any) -> int | None:
         return int(value[:_DIGITS_KEPT]) if _WHOLE.fullmatch(value) else None
     if is_bool(value) or getattr(value, "shape", ()) != ():  # an array of one element is no number
         return None
-    try:
-        return operator.index(value)
-    except TypeError:
+    try:  # torch makes no index of a uint64 beyond int64
+        return operator.index(value.item() if str(getattr(value, "dtype", "")) == "torch.uint64" else value)
+    except (TypeError, RuntimeError):  # RuntimeError: a tensor that holds no value, on torch's "meta" device
         return None
 
 
@@ -59,7 +59,7 @@ def read_real(value: Any) -> float | None:
     if (
         dtype is None
         or getattr(value, "shape", None) != ()
-        or not str(dtype).removeprefix("torch.").startswith("float")
+        or not str(getattr(dtype, "name", dtype)).removeprefix("torch.").startswith("float")
     ):
         return None
     return float(value)

@@ -15,6 +15,8 @@ class Reason(StrEnum):
     DUPLICATE_ID = "duplicate-id"  # an earlier record has this id
     MISSING_FIELD = "missing-field"  # the record lacks a field of the contract
     BAD_ROW = "bad-row"  # a table row that cannot be split into its columns
+    INCOMPLETE_SOURCE = "incomplete-source"  # damage that hides an unknown number of records (a tar cut short)
+    DELETED = "deleted"  # stored once, and deleted since; only ever with the index, not in a report
     # getting at the bytes
     MISSING_FILE = "missing-file"
     UNREADABLE = "unreadable"  # the system refused to read it
@@ -51,6 +53,7 @@ class Reason(StrEnum):
     OUT_OF_RANGE = "out-of-range"
     NOT_FINITE = "not-finite"
     WRONG_SHAPE = "wrong-shape"
+    TOO_SHORT = "too-short"
     TOO_LONG = "too-long"
     BAD_ENCODING = "bad-encoding"
     BAD_JSON = "bad-json"

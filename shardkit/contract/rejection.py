@@ -1,6 +1,8 @@
 """What is said of a record that was not stored: one line of reports/rejected.jsonl."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from shardkit.contract.reasons import Reason
 
@@ -16,6 +18,7 @@ class Rejection:
         sentence: One plain sentence for a person. Of the record's contents it may quote a label, a number or
             the text in place of one, escaped and cut to 40 characters; never an image, a text or JSON.
         field: The field at fault, or None for the record as a whole.
+        digest: XXH3-128 of the raw input, 32 hexadecimal digits, or None if it could not be had.
     """
 
     id: str
@@ -23,7 +26,24 @@ class Rejection:
     reason: Reason
     sentence: str
     field: str | None = None
+    digest: str | None = None
 
     def to_dict(self) -> dict[str, str | None]:
         """Return the JSON object of the report."""
         return asdict(self) | {"reason": self.reason.value}
+
+    @classmethod
+    def from_dict(cls, table: Mapping[str, Any]) -> "Rejection":
+        """Return the rejection that `to_dict` described.
+
+        Raises:
+            KeyError, TypeError, ValueError: It is no such object.
+        """
+        return cls(
+            str(table["id"]),
+            str(table["source"]),
+            Reason(table["reason"]),
+            str(table["sentence"]),
+            table.get("field"),
+            table.get("digest"),
+        )

@@ -41,6 +41,7 @@ class ScalarField(Field):
         check_dtype(self.dtype)
         check_bounds(self.dtype, self.min, self.max)
         check_flag("finite", self.finite)
+        super().__post_init__()
 
     @property
     def layout(self) -> Layout:

@@ -127,17 +127,17 @@ def render_toml(tables: Mapping[str, Any], comments: Mapping[tuple[str, ...], st
 
     Args:
         tables: What to write.
-        comments: Path of a key, such as ``("fields", "image", "grayscale")`` -> a comment behind it.
+        comments: Path of a key, such as ``("fields", "image", "grayscale")`` -> a comment above it, of one line.
     """
     document = tomlkit.document()
     for name, table in tables.items():
         document[name] = tomlkit.item(table)
-    for keys, comment in (comments or {}).items():
-        node: Any = document
-        for key in keys:
-            node = node[key] if key is not keys[-1] else node.item(key)
-        node.comment(comment)
-    return tomlkit.dumps(document)
+    text = tomlkit.dumps(document)
+    lines = text.splitlines(keepends=True)
+    placed = {find_line(text, keys) or 1: comment for keys, comment in (comments or {}).items()}
+    for number in sorted(placed, reverse=True):
+        lines.insert(number - 1, f"# {placed[number]}\n")
+    return "".join(lines)
 
 
 def write_text(path: str | PathLike[str], text: str) -> None:

@@ -17,6 +17,7 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
 from shardkit.errors import SourceError, WorkerError
+from shardkit.ingestion.lock import HeldLock
 
 _WAITING = 2  # tasks ready for whoever is done first; each may hold records, so no more than that
 _PARENT_CHECK_SECONDS = 0.5
@@ -37,6 +38,7 @@ def run_ordered(
     tasks: Iterable[Task],
     workers: int,
     describe: Callable[[Task], str],
+    lock: HeldLock | None = None,
 ) -> Generator[Outcome, None, None]:
     """Yield ``function(task)`` for each task, in order.
 
@@ -47,6 +49,7 @@ def run_ordered(
         tasks: Picklable; drawn lazily.
         workers: Processes; 0 runs everything in this one.
         describe: Names a task in a message.
+        lock: Held by each worker as well, until it ends.
 
     Raises:
         WorkerError: A worker was killed; the message names the tasks it may have been at.
@@ -56,7 +59,7 @@ def run_ordered(
         yield from map(function, tasks)
         return
     pool = ProcessPoolExecutor(
-        workers, mp_context=_context(), initializer=_start_worker, initargs=(os.getpid(),)
+        workers, mp_context=_context(), initializer=_start_worker, initargs=(os.getpid(), lock)
     )
     in_flight: deque[tuple[Task, Future[Outcome]]] = deque()
     try:
@@ -105,8 +108,11 @@ def _context() -> multiprocessing.context.BaseContext:
     return multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
 
 
-def _start_worker(parent: int) -> None:
-    """Let the parent alone answer Ctrl-C, since it shuts the pool down in good order; and never outlive it."""
+def _start_worker(parent: int, _lock: HeldLock | None) -> None:
+    """Let the parent alone answer Ctrl-C, since it shuts the pool down in good order; and never outlive it.
+
+    The lock came with the call, and its file stays open until this process ends.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()

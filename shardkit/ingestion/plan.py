@@ -5,14 +5,16 @@ same bytes however many processes write them.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from shardkit.contract import Contract, Reason, Rejection
+from shardkit.ingestion.journal import Journal
+from shardkit.ingestion.quarantine import Quarantine
 from shardkit.ingestion.seen import SeenIds
 from shardkit.ingestion.task import ShardTask
 from shardkit.sources import Part, Source
-from shardkit.store import columns_of
+from shardkit.store import Store, columns_of
 
 SHARDS_AIMED_AT = 64  # enough tasks to keep many workers evenly busy
 SMALLEST_SHARD = 512  # records; below that, flushing files to disk begins to cost as much as decoding
@@ -27,11 +29,13 @@ class IngestSettings:
         backend: Name of the shard backend: ``"memmap"`` or ``"lmdb"``.
         workers: Processes; 0 does everything in the calling one.
         records_per_shard: Input records a shard, or None to fit it to the source.
+        shuffle_seed: Seed of the order in which the records are stored, or None for that of the source.
     """
 
     backend: str
     workers: int
     records_per_shard: int | None = None
+    shuffle_seed: int | None = None
 
 
 def shard_size(total: int | None) -> int:
@@ -52,38 +56,60 @@ def plan_tasks(
     size: int,
     root: Path,
     first_shard: int,
-    quarantine: Path | None,
+    journal: Journal | None,
+    quarantine: Quarantine | None,
+    existing: Store | None,
 ) -> Iterator[ShardTask]:
     """Yield one task for each part of the source, lazily.
 
-    A record whose id an earlier record had is marked as rejected in its part; both places are named.
+    A record whose id an earlier record had, or one of the data set `existing` has, is to be rejected.
     """
     columns = tuple(columns_of(contract))
     seen = SeenIds()
     for offset, part in enumerate(source.parts(size)):
+        repeats = find_repeats(part, seen, source)
+        if existing is not None:
+            repeats |= _find_clashes(part, existing, source)
         yield ShardTask(
             source=source,
-            part=mark_repeats(part, seen, source),
+            part=part,
             contract=contract,
             root=root,
             number=first_shard + offset,
             backend=settings.backend,
             columns=columns,
+            journal=journal,
             quarantine=quarantine,
+            repeats=repeats,
         )
 
 
-def mark_repeats(part: Part, seen: SeenIds, source: Source) -> Part:
-    """Return the part with every record that repeats an id marked as bad, naming both places."""
+def find_repeats(part: Part, seen: SeenIds, source: Source) -> dict[int, Rejection]:
+    """Return, for each record that repeats an earlier id, its position and a rejection that names both places."""
     named = [position for position in range(len(part.ids)) if position not in part.bad]
     found = seen.add([part.ids[position] for position in named], [part.marks[position] for position in named])
-    marked = {
-        position: Rejection(
-            id=part.ids[position],
-            source=source.place(part.marks[position]),
-            reason=Reason.DUPLICATE_ID,
-            sentence=f"{source.place(first)} has the same id; ids must be unique",
+    return {
+        position: _repeat(
+            part, position, source, f"{source.place(first)} has the same id; ids must be unique"
         )
         for position, first in ((named[at], first) for at, first in found.items())
     }
-    return replace(part, bad=part.bad | marked) if marked else part
+
+
+def _find_clashes(part: Part, existing: Store, source: Source) -> dict[int, Rejection]:
+    """Return the same for each record whose id the data set has already."""
+    clashes = {}
+    for position, record_id in enumerate(part.ids):
+        if position not in part.bad and record_id in existing.ids:
+            sentence = "the data set holds a record of this id already; delete that one first, or rename this"
+            clashes[position] = _repeat(part, position, source, sentence)
+    return clashes
+
+
+def _repeat(part: Part, position: int, source: Source, sentence: str) -> Rejection:
+    return Rejection(
+        id=part.ids[position],
+        source=source.place(part.marks[position]),
+        reason=Reason.DUPLICATE_ID,
+        sentence=sentence,
+    )

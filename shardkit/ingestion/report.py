@@ -6,19 +6,23 @@ committed or not. What a committed generation refused is kept with its index as 
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shardkit.contract import Rejection
+from shardkit.contract import Reason, Rejection
+from shardkit.contract.strict_json import parse_json
 from shardkit.errors import OutputError
+from shardkit.ingestion.quarantine import Quarantine
+from shardkit.ingestion.rejections import RejectionLog
 from shardkit.ingestion.tally import Tally
-from shardkit.store import make_folder, publish, remove, write_atomically
+from shardkit.store import write_atomically
 
+REPORTS = "reports"
 SUMMARY = "summary.json"
 REJECTED = "rejected.jsonl"
 QUARANTINE = "quarantine"
-SETTING_ASIDE = "quarantine.partial"  # until the run reports, what the last one set aside is still wanted
 _SHOWN = 3  # rejections quoted in a message; the rest is in the report
 
 
@@ -31,9 +35,14 @@ class IngestReport:
         source: The source as messages call it.
         committed: Whether a data set stands in `out` because of this run.
         seconds: Wall time.
-        tally: What was stored, rejected, converted and warned about.
+        tally: What was accepted, rejected, converted and warned about.
         ignored: What the source passed over on purpose, and how often.
-        rejections: The rejected records in source order.
+        rejections: The first 1,000 rejected records in source order; all are in ``reports/rejected.jsonl``.
+        lookalikes: Pairs of stored ids that differ only in case or in Unicode normal form, so that a copy to another
+            file system may lose one: the first 100.
+        lookalike_count: How many such pairs there are.
+        dry_run: Whether the records were only judged.
+        resumed: Shards taken over from the run that this one continued.
     """
 
     out: Path
@@ -43,6 +52,10 @@ class IngestReport:
     tally: Tally
     ignored: Counter[str] = field(default_factory=Counter)
     rejections: tuple[Rejection, ...] = ()
+    lookalikes: tuple[tuple[str, str], ...] = ()
+    lookalike_count: int = 0
+    dry_run: bool = False
+    resumed: int = 0
 
     @property
     def accepted(self) -> int:
@@ -57,12 +70,17 @@ class IngestReport:
     @property
     def rejected(self) -> int:
         """Records rejected."""
-        return len(self.rejections)
+        return sum(self.tally.rejected.values())
 
     @property
     def seen(self) -> int:
         """Everything that was looked at: accepted, rejected and ignored."""
         return self.accepted + self.rejected + sum(self.ignored.values())
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether the source is damaged so that an unknown number of its records could not be seen at all."""
+        return Reason.INCOMPLETE_SOURCE.value in self.tally.rejected
 
     def to_dict(self) -> dict[str, Any]:
         """Return the summary as a JSON object."""
@@ -70,47 +88,64 @@ class IngestReport:
             "out": str(self.out),
             "source": self.source,
             "committed": self.committed,
+            "dry_run": self.dry_run,
             "seconds": round(self.seconds, 3),
+            "resumed_shards": self.resumed,
             "seen": self.seen,
             "accepted": self.accepted,
             "stored": self.stored,
             "rejected": self.rejected,
             "ignored": sum(self.ignored.values()),
+            "incomplete": self.is_incomplete,
             "ignored_by_kind": dict(self.ignored.most_common()),
+            "lookalikes": self.lookalike_count,
+            "lookalike_ids": [list(pair) for pair in self.lookalikes],
         } | self.tally.to_dict()
 
     def describe_rejections(self) -> str:
         """Name the first few rejected records, for a message."""
         shown = [f"{each.id!r} ({each.reason}: {each.sentence})" for each in self.rejections[:_SHOWN]]
-        more = len(self.rejections) - len(shown)
-        return "; ".join(shown) + (f"; and {more} more" if more else "")
+        more = self.rejected - len(shown)
+        return "; ".join(shown) + (f"; and {more} more" if more > 0 else "")
 
 
-def clear_reports(folder: Path) -> None:
-    """Make the folder of reports, or remove from it what a run that was killed had begun to set aside.
-
-    Raises:
-        OutputError: The system refused.
-    """
-    make_folder(folder)
-    remove(folder / SETTING_ASIDE)
-
-
-def write_reports(folder: Path, report: IngestReport) -> None:
+def write_reports(
+    folder: Path, report: IngestReport, log: RejectionLog, quarantine: Quarantine | None
+) -> None:
     """Write the summary and the rejected records of a run into `folder`, replacing those of the last run.
 
     Raises:
         OutputError: The system refused; says so if the data set itself is committed.
     """
-    lines = (json.dumps(each.to_dict(), ensure_ascii=False) + "\n" for each in report.rejections)
     summary = json.dumps(report.to_dict(), ensure_ascii=False, indent=2) + "\n"
     try:
-        remove(folder / QUARANTINE)
-        if (folder / SETTING_ASIDE).exists():
-            publish(folder / SETTING_ASIDE, folder / QUARANTINE)
-        write_atomically(folder / REJECTED, "".join(lines).encode("utf-8", "backslashreplace"))
+        if quarantine is not None:
+            quarantine.publish()
+        log.publish()
         write_atomically(folder / SUMMARY, summary.encode("utf-8", "backslashreplace"))
     except OutputError as error:
         raise OutputError(
             f"{error}" + ("; the data set itself is committed" if report.committed else "")
         ) from error
+
+
+def read_report(root: Path) -> IngestReport | None:
+    """Return the summary of the run that committed the data set in `root`, or None if there is none to be had."""
+    try:
+        table = parse_json((root / REPORTS / SUMMARY).read_text("utf-8"))
+        return _report(root, table) if table["committed"] else None
+    except (OSError, KeyError, TypeError, ValueError, AttributeError):
+        return None
+
+
+def _report(root: Path, table: Mapping[str, Any]) -> IngestReport:
+    return IngestReport(
+        out=root,
+        source=str(table["source"]),
+        committed=True,
+        seconds=float(table["seconds"]),
+        tally=Tally.from_dict(table),
+        ignored=Counter({str(kind): int(count) for kind, count in table["ignored_by_kind"].items()}),
+        lookalikes=tuple((str(first), str(second)) for first, second in table["lookalike_ids"]),
+        lookalike_count=int(table["lookalikes"]),
+    )

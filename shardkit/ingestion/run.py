@@ -1,199 +1,346 @@
-"""`ingest`: takes raw input in once, and commits a data set or nothing.
-
-source -> plan -> shard tasks -> index -> manifest (the commit) -> report
-"""
+"""Carries out a request to ingest: source -> plan -> shard tasks -> index -> manifest (the commit) -> report."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
-from shardkit.contract import Contract, Rejection, override
-from shardkit.errors import IngestError, OutputError, SourceError
-from shardkit.ingestion.executor import run_ordered, usable_cpus
-from shardkit.ingestion.output import REPORTS, Output, claim
+from shardkit.contract import Contract
+from shardkit.errors import IngestError, OutputError, SourceError, WorkerError
+from shardkit.ingestion.executor import run_ordered
+from shardkit.ingestion.journal import Journal, require_same_run
+from shardkit.ingestion.lock import HeldLock, hold_lock
+from shardkit.ingestion.outcome import ShardOutcome
+from shardkit.ingestion.output import Mode, Output
 from shardkit.ingestion.plan import IngestSettings, plan_tasks, shard_size
-from shardkit.ingestion.report import REJECTED, SETTING_ASIDE, IngestReport, clear_reports, write_reports
+from shardkit.ingestion.quarantine import Quarantine
+from shardkit.ingestion.rejections import RejectionLog
+from shardkit.ingestion.report import REJECTED, REPORTS, IngestReport, write_reports
+from shardkit.ingestion.rewrite import RewriteTask, forget_open_shards, rewrite_shard, rewrite_tasks
 from shardkit.ingestion.tally import Tally
-from shardkit.ingestion.task import ShardOutcome, ShardTask, run_task
-from shardkit.sources import Source, open_source
-from shardkit.store import BACKENDS, ShardEntry, commit, make_manifest, write_index
+from shardkit.ingestion.task import ShardTask, run_task
+from shardkit.sources import Source
+from shardkit.store import (
+    ShardEntry,
+    WrittenIndex,
+    columns_of,
+    commit,
+    make_folder,
+    make_manifest,
+    versions,
+    write_index,
+)
 
-_MOST_RECORDS = 10**9
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be ingested, and how.
+
+    Attributes:
+        source: Where the records come from.
+        contract: What they must be.
+        settings: How they are written.
+        root: The output folder.
+        mode: What becomes of a data set that stands there.
+        quarantine: Where the originals of rejected records go, or None.
+        progress: Whether to show a progress bar.
+    """
+
+    source: Source
+    contract: Contract
+    settings: IngestSettings
+    root: Path
+    mode: Mode
+    quarantine: Quarantine | None
+    progress: bool
 
 
-def ingest(
-    raw: str | Path | Iterable[Mapping[str, Any]],
-    out: str | Path,
-    contract: Contract | str | Path | None = None,
-    *,
-    policies: Mapping[str, str] | None = None,
-    on_bad: str | None = None,
-    backend: str = "memmap",
-    workers: int | None = None,
-    records_per_shard: int | None = None,
-    overwrite: bool = False,
-    progress: bool = False,
-) -> IngestReport:
-    """Hold every record of `raw` against the contract and write those that fit to `out`.
-
-    Until the manifest stands, which is written last and in one step, there is no data set at `out`. Identical input
-    and settings give the same bytes for any number of workers.
-
-    Args:
-        raw: A folder, a table (.csv, .tsv, .jsonl), or an iterable (or torch data set) of mappings that hold
-            ``"id"`` and one value a field.
-        out: The folder to write. Refused if it holds a data set already, unless `overwrite`.
-        contract: What a record must be, or the path of a contract file; None takes what the source's structure
-            suggests, all policies at default.
-        policies: Image policies that replace those of the contract, such as ``{"grayscale": "convert"}``.
-        on_bad: Replaces the contract's: ``"abort"``, ``"quarantine"`` or ``"skip"``.
-        backend: ``"memmap"`` or ``"lmdb"``.
-        workers: Processes that decode and write; None takes one a usable CPU, 0 works in this process. Where
-            processes are spawned (macOS), the calling script needs the ``if __name__ == "__main__":`` guard.
-        records_per_shard: Input records a shard; None fits it to the source.
-        overwrite: Replace a data set that stands at `out`. The old one stays whole until the new one is committed.
-        progress: Show a progress bar on standard error.
-
-    Returns:
-        The report, which also stands in ``out/reports/``.
+def judge(request: Request) -> IngestReport:
+    """Hold every record against the contract and write nothing but the report.
 
     Raises:
-        ContractError: A policy is not allowed.
-        SourceError: The input cannot be read, is empty, or lacks what the contract asks for.
-        OutputError: The output cannot be written.
-        IngestError: Records were rejected and the contract says ``on_bad = "abort"``, or none fits;
-            ``error.context["report"]`` holds the report.
-        WorkerError: A worker process was killed.
-
-    Example:
-        >>> report = ingest("raw/", "out/", Contract.load("contract.toml"))  # doctest: +SKIP
-        >>> report.stored, report.rejected  # doctest: +SKIP
-        (2998, 0)
+        IngestError: Ingesting for real would end so.
+        SourceError: The source cannot be read, or is empty.
+        OutputError: The report cannot be written.
     """
-    settings = _settings(backend, workers, records_per_shard)
-    source = open_source(raw)
-    _require_apart(raw, Path(out))
-    agreed = override(_contract(contract, source), policies or {}, on_bad)
-    source.require(agreed)
-    with claim(Path(out), overwrite) as output:
-        return _run(source, agreed, settings, output, progress)
+    make_folder(request.root)
+    with hold_lock(request.root) as lock:
+        run = _Run(request, Journal(request.root), lock)
+        with closing(run.log):
+            for _ in run.outcomes(0, journal=None, output=None):
+                pass
+            return run.end(run.hindrance(), is_committed=False, is_dry=True)
 
 
-def _require_apart(raw: object, out: Path) -> None:
-    """Refuse an output inside the raw folder, where it would be raw input the next time."""
-    if (
-        isinstance(raw, str | Path)
-        and Path(raw).is_dir()
-        and out.resolve().is_relative_to(Path(raw).resolve())
-    ):
-        raise OutputError(f"{out}: lies inside the raw folder {raw}; choose a folder outside of it", path=out)
+def carry_out(request: Request, output: Output) -> IngestReport:
+    """Run all tasks that are left, then commit, or say why not; the report is written either way.
+
+    Raises:
+        IngestError: Records were rejected and the contract says ``on_bad = "abort"``, or none fits.
+        SourceError: The source cannot be read, is empty, or changed since the run that is continued.
+        OutputError: The output cannot be written, or the run to be continued was another.
+        WorkerError: A worker process was killed.
+    """
+    journal = Journal(output.root, is_closed=output.is_committed)
+    run = _Run(request, journal, output.lock)
+    with closing(run.log):
+        run.begin(output)
+        return _carry_on(run, journal, output)
 
 
-def _contract(contract: Contract | str | Path | None, source: Source) -> Contract:
-    if contract is None:
-        return source.propose()
-    return contract if isinstance(contract, Contract) else Contract.load(contract)
-
-
-def _settings(backend: str, workers: int | None, records_per_shard: int | None) -> IngestSettings:
-    if backend not in BACKENDS:
-        raise ValueError(f"backend is {backend!r}; allowed are {', '.join(sorted(BACKENDS))}")
-    if workers is not None and workers < 0:
-        raise ValueError(f"workers is {workers}; it must be 0 or more")
-    if records_per_shard is not None and not 1 <= records_per_shard <= _MOST_RECORDS:
-        raise ValueError(f"records_per_shard is {records_per_shard}; it must be 1 to {_MOST_RECORDS:,}")
-    return IngestSettings(backend, usable_cpus() if workers is None else workers, records_per_shard)
-
-
-def _run(
-    source: Source, contract: Contract, settings: IngestSettings, output: Output, progress: bool
-) -> IngestReport:
-    """Run all tasks, then commit, or say why not; the report is written either way."""
-    started = time.monotonic()
-    clear_reports(output.root / REPORTS)
-    entries: list[ShardEntry] = []
-    rejections: list[Rejection] = []
-    tally = Tally()
-    for outcome in _outcomes(source, contract, settings, output, progress):
-        entries += [outcome.entry] if outcome.entry is not None else []
-        rejections += outcome.rejections
-        tally.add(outcome.tally)
-        if rejections and contract.records.on_bad == "abort":
-            break
-    if not tally.accepted and not rejections:
-        raise SourceError(f"{source.name}: there are no records")
-    hindrance = _hindrance(contract, tally, rejections)
-    if hindrance is None:
-        _commit(source, contract, output, entries, rejections)
-    report = IngestReport(
-        out=output.root,
-        source=source.name,
-        committed=hindrance is None,
-        seconds=time.monotonic() - started,
-        tally=tally,
-        ignored=source.ignored,
-        rejections=tuple(rejections),
-    )
-    write_reports(output.root / REPORTS, report)
-    if hindrance is not None:
+def _carry_on(run: "_Run", journal: Journal, output: Output) -> IngestReport:
+    """Write what is left, and say in every error what it leaves behind."""
+    try:
+        return _write(run, journal, output)
+    except (OutputError, WorkerError) as error:
+        raise type(error)(f"{error}{_describe_kept(journal)}", **error.context) from error
+    except IngestError as error:
+        if not run.was_aborted():  # nothing fits: there is nothing to go on with
+            journal.remove()
+            raise
         raise IngestError(
-            f"{source.name}: {hindrance}: {report.describe_rejections()}; listed in "
-            f"{output.root / REPORTS / REJECTED}",
-            report=report,
+            f"{error}{_describe_kept(journal, ' and --on-bad skip')}", **error.context
+        ) from error
+    except KeyboardInterrupt as error:
+        raise KeyboardInterrupt(_describe_kept(journal).removeprefix("; ")) from error
+
+
+def _describe_kept(journal: Journal, further: str = "") -> str:
+    """Say what is left of a run that did not come to its end, if anything is."""
+    count = journal.finished()
+    if not count:
+        return ""
+    kept = "1 finished shard is" if count == 1 else f"{count} finished shards are"
+    return f"; {kept} kept: the same ingest with --resume{further} goes on from there"
+
+
+def _write(run: "_Run", journal: Journal, output: Output) -> IngestReport:
+    shards = run.write_shards(journal, output)
+    hindrance = run.hindrance()
+    index = None
+    if hindrance is None and not output.is_committed:
+        index = run.commit(output, shards)
+    return run.end(hindrance, is_committed=hindrance is None, index=index)
+
+
+class _Run:
+    """One run: counts what its tasks report, and knows what to make of it.
+
+    Attributes:
+        log: The rejections so far.
+    """
+
+    def __init__(self, request: Request, journal: Journal, lock: HeldLock) -> None:
+        self._request = request
+        self._journal = journal
+        self._lock = lock
+        self._started = time.monotonic()
+        self._total = request.source.count()
+        self._size = request.settings.records_per_shard or shard_size(self._total)
+        self._tally = Tally()
+        self._resumed = 0
+        reports = request.root / REPORTS
+        make_folder(reports)
+        self.log = RejectionLog(reports / REJECTED)
+
+    def begin(self, output: Output) -> None:
+        """Note in the journal what this run is to do, or make sure that it is what the run to be continued was to do.
+
+        Raises:
+            OutputError: It is not, or the system refused.
+        """
+        quarantine = self._request.quarantine
+        described = self._describe(output)
+        if output.begun is not None:
+            require_same_run(output.begun, described, output.root)
+            return
+        if quarantine is not None:
+            quarantine.check()
+            quarantine.discard()
+        self._journal.begin(described)
+
+    def write_shards(self, journal: Journal, output: Output) -> list[ShardEntry]:
+        """Run all tasks, those that shuffle what the others wrote included, and return the shards of the data set."""
+        shards = [
+            outcome.entry
+            for outcome in self.outcomes(output.first_shard, journal=journal, output=output)
+            if outcome.entry is not None
+        ]
+        if self._request.settings.shuffle_seed is None or self.hindrance() is not None:
+            return shards
+        return [entry for entry in self._shuffled(shards, journal) if entry is not None]
+
+    def outcomes(
+        self, first_shard: int, *, journal: Journal | None, output: Output | None
+    ) -> Iterator[ShardOutcome]:
+        """Yield the outcome of each shard task in order; what it says is counted.
+
+        It ends with the first shard that makes it certain that nothing will be committed, unless all is to be judged.
+        """
+        request = self._request
+        tasks = plan_tasks(
+            request.source,
+            request.contract,
+            request.settings,
+            size=self._size,
+            root=request.root,
+            first_shard=first_shard,
+            journal=journal,
+            quarantine=None if journal is None else request.quarantine,
+            existing=None if output is None else output.previous,
         )
-    return report
+        workers = self._workers(self._total)
+        results = run_ordered(run_task, tasks, workers, ShardTask.describe, self._lock)
+        with self._bar(self._total, "ingest") as bar, closing(results):
+            for outcome in results:
+                bar.update(outcome.records)
+                self._resumed += outcome.is_reused
+                self.log.extend(outcome.rejections)
+                self._tally.add(outcome.tally)
+                yield outcome
+                if journal is not None and self.was_aborted():
+                    return
 
+    def was_aborted(self) -> bool:
+        """Whether a record was rejected under a contract that then wants nothing stored."""
+        return bool(self.log.kept) and self._request.contract.records.on_bad == "abort"
 
-def _outcomes(
-    source: Source, contract: Contract, settings: IngestSettings, output: Output, progress: bool
-) -> Iterator[ShardOutcome]:
-    """Yield the outcome of each shard task in order, and advance the progress bar by the records judged."""
-    total = source.count()
-    size = settings.records_per_shard or shard_size(total)
-    workers = settings.workers if total is None else min(settings.workers, -(-total // size))
-    tasks = plan_tasks(
-        source,
-        contract,
-        settings,
-        size=size,
-        root=output.root,
-        first_shard=output.first_shard,
-        quarantine=output.root / REPORTS / SETTING_ASIDE if contract.records.on_bad == "quarantine" else None,
-    )
-    outcomes = run_ordered(run_task, tasks, workers, ShardTask.describe)
-    bar = tqdm(total=total, unit=" records", desc="ingest", disable=None if progress else True)
-    with bar, closing(outcomes):
-        for outcome in outcomes:
-            bar.update(outcome.records)
-            yield outcome
+    def hindrance(self) -> str | None:
+        """Return why nothing may be committed, or None.
 
+        Raises:
+            SourceError: There was not a single record.
+        """
+        if not self._tally.accepted and not self.log.kept:
+            raise SourceError(f"{self._request.source.name}: there are no records")
+        if self.was_aborted():
+            return (
+                'a record does not fit the contract, so nothing was stored (on_bad is "abort"; "skip" and '
+                '"quarantine" leave such records out)'
+            )
+        if not self._tally.accepted:
+            return "no record fits the contract, so nothing was stored"
+        return None
 
-def _hindrance(contract: Contract, tally: Tally, rejections: list[Rejection]) -> str | None:
-    """Return why nothing may be committed, or None."""
-    if rejections and contract.records.on_bad == "abort":
-        return (
-            'a record does not fit the contract, so nothing was stored (on_bad is "abort"; "skip" and '
-            '"quarantine" leave such records out)'
+    def commit(self, output: Output, shards: list[ShardEntry]) -> WrittenIndex:
+        """Write the index over the finished shards, then the manifest, with which the data set begins to exist."""
+        request, previous = self._request, output.previous
+        kept = () if previous is None else previous.manifest.shards
+        everything = [*kept, *shards]
+        rejected = chain(() if previous is None else previous.rejected(), self.log.read())
+        index = write_index(output.root, output.generation, request.contract, everything, rejected, previous)
+        manifest = make_manifest(
+            output.generation,
+            request.contract,
+            everything,
+            index.entry,
+            self._origin(output),
+            history=output.history,
+            next_shard=output.first_shard,
         )
-    if not tally.accepted:
-        return "no record fits the contract, so nothing was stored"
-    return None
+        commit(output.root, manifest)
+        return index
+
+    def end(
+        self,
+        hindrance: str | None,
+        *,
+        is_committed: bool,
+        is_dry: bool = False,
+        index: WrittenIndex | None = None,
+    ) -> IngestReport:
+        """Write the report and return it, or raise what hinders with it."""
+        request = self._request
+        report = IngestReport(
+            out=request.root,
+            source=request.source.name,
+            committed=is_committed,
+            seconds=time.monotonic() - self._started,
+            tally=self._tally,
+            ignored=request.source.ignored,
+            rejections=tuple(self.log.kept),
+            lookalikes=() if index is None else index.lookalikes,
+            lookalike_count=0 if index is None else index.lookalike_count,
+            dry_run=is_dry,
+            resumed=self._resumed,
+        )
+        write_reports(request.root / REPORTS, report, self.log, None if is_dry else request.quarantine)
+        if hindrance is not None:
+            listed = request.root / REPORTS / REJECTED
+            raise IngestError(
+                f"{request.source.name}: {hindrance}: {report.describe_rejections()}; listed in {listed}",
+                report=report,
+            )
+        return report
+
+    def _shuffled(self, shards: list[ShardEntry], journal: Journal) -> Iterator[ShardEntry | None]:
+        request = self._request
+        count = sum(shard.count for shard in shards)
+        tasks = rewrite_tasks(
+            request.root,
+            shards,
+            columns_of(request.contract),
+            backend=request.settings.backend,
+            size=self._size,
+            seed=request.settings.shuffle_seed,
+            first_shard=max(shard.number for shard in shards) + 1,
+            journal=journal,
+        )
+        results = run_ordered(rewrite_shard, tasks, self._workers(count), RewriteTask.describe, self._lock)
+        with self._bar(count, "shuffle") as bar, closing(results):
+            for outcome in results:
+                bar.update(outcome.records)
+                self._resumed += outcome.is_reused
+                yield outcome.entry
+        forget_open_shards()
+
+    def _workers(self, records: int | None) -> int:
+        workers = self._request.settings.workers
+        return workers if records is None else min(workers, -(-records // self._size))
+
+    def _bar(self, total: int | None, what: str) -> "tqdm[Any]":
+        return tqdm(total=total, unit=" records", desc=what, disable=None if self._request.progress else True)
+
+    def _describe(self, output: Output) -> dict[str, Any]:
+        """Return all that decides which bytes the run writes, JSON-ready.
+
+        What is done with bad records is left out: a run that was aborted by one may be continued without it.
+        """
+        request = self._request
+        return {
+            "mode": request.mode,
+            "generation": output.generation,
+            "first_shard": output.first_shard,
+            "source": type(request.source).__name__,
+            "records": self._total,
+            "contract": _ordered(request.contract.to_dict()["fields"]),
+            "backend": request.settings.backend,
+            "records_per_shard": self._size,
+            "shuffle_seed": request.settings.shuffle_seed,
+            "written_by": versions(),
+        }
+
+    def _origin(self, output: Output) -> dict[str, Any]:
+        """Return what the manifest says of where the records came from."""
+        before: Mapping[str, Any] = {} if output.previous is None else output.previous.manifest.source
+        ingest = {
+            "generation": output.generation,
+            "name": self._request.source.name,
+            "accepted": self._tally.accepted,
+            "rejected": sum(self._tally.rejected.values()),
+        }
+        earlier = before.get("ingests")
+        return {
+            "name": self._request.source.name,
+            "ingests": [*(earlier if isinstance(earlier, list) else []), ingest],
+        }
 
 
-def _commit(
-    source: Source,
-    contract: Contract,
-    output: Output,
-    shards: list[ShardEntry],
-    rejections: list[Rejection],
-) -> None:
-    """Write the index over the finished shards, then the manifest, with which the data set begins to exist."""
-    index = write_index(
-        output.root, output.generation, contract, shards, (rejection.to_dict() for rejection in rejections)
-    )
-    origin = {"name": source.name}
-    commit(output.root, make_manifest(output.generation, contract, shards, index, origin))
+def _ordered(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields with their order as a value: JSON objects are equal in any order."""
+    return dict(fields) | {"order of the fields": list(fields)}

@@ -1,6 +1,7 @@
 """Counts what a run saw, so that nothing is lost between shards and the report."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,8 +53,28 @@ class Tally:
     def to_dict(self) -> dict[str, Any]:
         """Return the counts as JSON objects, the most frequent first."""
         return {
+            "accepted": self.accepted,
             "rejected_by_reason": dict(self.rejected.most_common()),
             "kinds": {name: dict(counts.most_common()) for name, counts in self.kinds.items()},
             "converted": dict(self.converted.most_common()),
             "warnings": dict(self.warnings.most_common()),
         }
+
+    @classmethod
+    def from_dict(cls, table: Mapping[str, Any]) -> "Tally":
+        """Return the tally that `to_dict` described.
+
+        Raises:
+            KeyError, TypeError, ValueError: It is no such object.
+        """
+        return cls(
+            int(table["accepted"]),
+            _counter(table["rejected_by_reason"]),
+            {str(name): _counter(counts) for name, counts in table["kinds"].items()},
+            _counter(table["converted"]),
+            _counter(table["warnings"]),
+        )
+
+
+def _counter(counts: Mapping[str, Any]) -> Counter[str]:
+    return Counter({str(name): int(count) for name, count in counts.items()})

@@ -1,22 +1,25 @@
 """One shard task: reads a part of the source, judges each record, and writes what fits into one shard.
 
-A task is a pure function of its own picklable description, writes nothing but its shard (and quarantined originals),
-and returns the shard's manifest entry with what it rejected; so any executor may run it, in any order.
+A task is a pure function of its own picklable description, writes nothing but its shard, its entry in the journal and
+quarantined originals, and returns the shard's manifest entry with what it rejected; so any executor may run it, in any
+order.
 """
 
-import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from shardkit.contract import CheckedRecord, Contract, FileContent, Rejection
-from shardkit.errors import OutputError
-from shardkit.ingestion.tally import Tally
-from shardkit.sources import Part, RawRecord, Source
-from shardkit.store import Column, ShardEntry, ShardWriter, create_shard, record_checksums, seal_shard
+import xxhash
 
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
-_NAME_LIMIT = 100  # characters kept of a quarantined file's own name; every file system takes 255 bytes
+from shardkit.contract import CheckedRecord, Contract, Rejection
+from shardkit.errors import SourceError
+from shardkit.ingestion.journal import Done, Journal
+from shardkit.ingestion.outcome import ShardOutcome
+from shardkit.ingestion.quarantine import Quarantine
+from shardkit.ingestion.tally import Tally
+from shardkit.sources import NO_DIGEST, Part, Source, source_digest
+from shardkit.store import Column, ShardEntry, ShardWriter, create_shard, record_checksums, seal_shard
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,9 @@ class ShardTask:
         number: The shard's number.
         backend: Name of the shard backend.
         columns: The stored columns.
-        quarantine: Folder that originals of rejected records are copied to, or None.
+        journal: Where finished tasks are noted, or None to judge the records and write nothing.
+        quarantine: Where originals of rejected records are copied to, or None.
+        repeats: Position in the part -> why the record, whose id an earlier one has, is rejected.
     """
 
     source: Source
@@ -41,7 +46,9 @@ class ShardTask:
     number: int
     backend: str
     columns: tuple[Column, ...]
-    quarantine: Path | None = None
+    journal: Journal | None
+    quarantine: Quarantine | None = None
+    repeats: dict[int, Rejection] = field(default_factory=dict)
 
     def describe(self) -> str:
         """Name the input of the task for a message."""
@@ -50,79 +57,112 @@ class ShardTask:
         return f"records {first} to {first + len(ids) - 1} of {self.source.name} ({ids[0]!r} … {ids[-1]!r})"
 
 
-@dataclass(frozen=True)
-class ShardOutcome:
-    """What a shard task did.
-
-    Attributes:
-        entry: The shard's manifest entry, or None if no record was stored.
-        rejections: Rejected records, in source order.
-        tally: The counts.
-        records: Records looked at: stored and rejected.
-    """
-
-    entry: ShardEntry | None
-    rejections: list[Rejection] = field(default_factory=list)
-    tally: Tally = field(default_factory=Tally)
-    records: int = 0
-
-
 def run_task(task: ShardTask) -> ShardOutcome:
-    """Carry out one shard task.
+    """Carry out one shard task, or return what it did when the run that this one continues carried it out.
 
     Raises:
-        SourceError: The source changed or became unreadable since it was scanned.
+        SourceError: The source changed or became unreadable since it was scanned, or since the task was carried out.
         OutputError: The system refused a write; nothing of the shard is left then.
     """
+    if task.journal is None:
+        return _carry_out(task)
+    stamps = tuple(stamp.changed for stamp in task.source.stamps(task.part, task.contract))
+    given = _digest_of_input(task)
+    done = task.journal.find(task.number)
+    if done is not None:
+        _require_unchanged(task, done, given, stamps)
+        return done.outcome
+    task.journal.require_open()
+    outcome = _carry_out(task)
+    task.journal.write(task.number, Done(given, stamps, outcome))
+    return outcome
+
+
+def _digest_of_input(task: ShardTask) -> str:
+    """Return a digest of which records the task is given: their ids and marks, and what is known against them."""
+    known = {**task.part.bad, **task.repeats}
+    table = [
+        task.part.first,
+        list(task.part.ids),
+        [int(mark) for mark in task.part.marks],
+        [[position, known[position].to_dict()] for position in sorted(known)],
+    ]
+    return xxhash.xxh3_128_hexdigest(json.dumps(table, ensure_ascii=True).encode())
+
+
+def _require_unchanged(task: ShardTask, done: Done, given: str, stamps: Sequence[int]) -> None:
+    advice = "changed since the ingest that was interrupted; start over without --resume"
+    if done.input != given or len(done.stamps) != len(stamps):
+        raise SourceError(f"{task.describe()}: which records there are {advice}")
+    changed = next((place for place, stamp in enumerate(stamps) if done.stamps[place] != stamp), None)
+    if changed is not None:
+        where = task.source.place(task.part.marks[changed])
+        raise SourceError(f"{where}: the raw input of {task.part.ids[changed]!r} {advice}")
+
+
+def _carry_out(task: ShardTask) -> ShardOutcome:
+    """Judge the records, and write those that fit unless there is no journal to note it in."""
     rejections: list[Rejection] = []
     tally = Tally()
-    writer: ShardWriter | None = None
+    shard = _Shard(task)
     try:
-        for verdict in _judge(task):
+        for verdict, digest in _judge(task):
             if isinstance(verdict, Rejection):
                 rejections.append(verdict)
                 tally.reject(verdict)
                 continue
             tally.count(task.contract, verdict)
-            writer = writer or create_shard(task.root, task.number, task.backend, task.columns)
-            payloads = [checked.payload for checked in verdict.values]
-            writer.append(verdict.id, payloads, record_checksums(verdict.id, payloads))
-        if writer is not None:
-            writer.finish()
+            if task.journal is not None:
+                shard.append(verdict, digest)
+        entry = shard.finish()
     except BaseException:
-        if writer is not None:
-            writer.abort()
+        shard.abort()
         raise
-    entry = None
-    if writer is not None:
-        entry = seal_shard(task.root, task.number, task.backend, task.columns, tally.accepted)
     return ShardOutcome(entry, rejections, tally, len(task.part.ids))
 
 
-def _judge(task: ShardTask) -> Iterator[CheckedRecord | Rejection]:
-    """Yield the verdict on each record of the part; copy the originals of rejected ones aside if asked."""
+class _Shard:
+    """The shard of a task, which is begun with the first record that fits."""
+
+    def __init__(self, task: ShardTask) -> None:
+        self._task = task
+        self._writer: ShardWriter | None = None
+        self._count = 0
+
+    def append(self, record: CheckedRecord, digest: bytes) -> None:
+        task = self._task
+        if self._writer is None:
+            self._writer = create_shard(task.root, task.number, task.backend, task.columns)
+        payloads = [checked.payload for checked in record.values]
+        self._writer.append(record.id, payloads, record_checksums(record.id, payloads), digest)
+        self._count += 1
+
+    def finish(self) -> ShardEntry | None:
+        """Make the shard durable and return its entry; None if nothing was appended."""
+        if self._writer is None:
+            return None
+        self._writer.finish()
+        task = self._task
+        return seal_shard(task.root, task.number, task.backend, task.columns, self._count)
+
+    def abort(self) -> None:
+        if self._writer is not None:
+            self._writer.abort()
+
+
+def _judge(task: ShardTask) -> Iterator[tuple[CheckedRecord | Rejection, bytes]]:
+    """Yield the verdict on each record of the part and the digest of its raw input; set aside rejected originals."""
     for position, raw in enumerate(task.source.read(task.part, task.contract)):
         if isinstance(raw, Rejection):
-            yield raw
+            yield raw, NO_DIGEST
             continue
-        verdict = task.contract.judge(raw.id, raw.source, raw.values)
-        if isinstance(verdict, Rejection) and task.quarantine is not None:
-            _set_aside(task.quarantine, task.part.first + position, raw)
-        yield verdict
-
-
-def _set_aside(folder: Path, number: int, raw: RawRecord) -> None:
-    """Copy the files (and bytes) of a rejected record aside, under names that start with the record's number."""
-    for name, value in raw.values.items():
-        content = FileContent(value, "bytes") if isinstance(value, bytes) else value
-        if not isinstance(content, FileContent):
-            continue
-        original = _UNSAFE.sub("_", content.name.rsplit("/", 1)[-1])[-_NAME_LIMIT:]
-        target = folder / f"{number:08d}-{name}-{original}"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(content.data)
-        except OSError as error:
-            raise OutputError(
-                f"{target}: cannot copy a rejected record aside: {error.strerror}", path=target
-            ) from error
+        digest = source_digest(raw.values, task.contract.fields)
+        verdict: CheckedRecord | Rejection | None = task.repeats.get(position)
+        if verdict is None:
+            verdict = task.contract.judge(raw.id, raw.source, raw.values)
+        if isinstance(verdict, Rejection):
+            if digest != NO_DIGEST:
+                verdict = replace(verdict, digest=digest.hex())
+            if task.quarantine is not None:
+                task.quarantine.set_aside(task.part.first + position, raw)
+        yield verdict, digest

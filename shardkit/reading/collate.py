@@ -11,20 +11,49 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import default_collate
 
+from shardkit.contract import Padding, mask_name
 from shardkit.errors import TransformError
+from shardkit.reading.padding import PaddedValues, may_be_padded
 
 Sample = dict[str, Any]
 """One sample: ``"id"`` (str) and a value for each field."""
 Batch = dict[str, Any]
-"""One batch: ``"id"`` (list of str) and, for each field, a tensor with the samples on axis 0, or a list."""
+"""One batch: ``"id"`` (list of str) and, for each field, a tensor with the samples on axis 0, or a list.
+
+Beside a field that is padded stands its mask, ``NAME_mask``."""
+
+Paddings = Mapping[str, Padding]
+"""How the fields that are padded are padded; the others are not among them."""
 
 _DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64}
+
+
+class PaddedSample(dict[str, Any]):
+    """A sample of a data set whose contract pads fields: a dict that carries along how, for `collate`.
+
+    Args:
+        values: The sample.
+        paddings: How its fields are padded.
+    """
+
+    __slots__ = ("paddings",)
+
+    def __init__(self, values: Sample, paddings: Paddings) -> None:
+        super().__init__(values)
+        self.paddings = paddings
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (PaddedSample, (dict(self), self.paddings))
 
 
 def collate(samples: Sequence[Mapping[str, Any] | None]) -> Batch:
     """Return the batch of some samples; use it as ``collate_fn`` of a DataLoader.
 
-    For each key of the samples:
+    A field that the contract pads (tokens; an array with a ``pad_value``) becomes one tensor, filled up with the
+    contract's value to the largest sample of the batch or to ``max_length``: ``[B, L]`` for tokens. Beside it stands
+    ``NAME_mask``, ``bool[B, *varying axes]``, true where the elements of a sample are. Samples know of it from their
+    data set, also where a transform made new ones. A transform may bring a mask of its own under that name; where
+    it turned the values into something else than arrays of as many axes, they are treated like any others:
 
     - tensors of one shape and dtype are stacked: ``[C,H,W]`` to ``[B,C,H,W]``. Samples that are
       channels-last in memory (decoded images are) give a batch that is channels-last in memory, at the cost
@@ -41,7 +70,7 @@ def collate(samples: Sequence[Mapping[str, Any] | None]) -> Batch:
         samples: Samples as a dataset delivers them, all with the same keys.
 
     Raises:
-        TransformError: Two samples differ in their keys.
+        TransformError: Two samples differ in their keys, or a transform made values that cannot be padded.
     """
     kept = [sample for sample in samples if sample is not None]
     if not kept:
@@ -53,7 +82,18 @@ def collate(samples: Sequence[Mapping[str, Any] | None]) -> Batch:
                 f"samples {first.get('id')!r} and {sample.get('id')!r} of one batch have different fields: "
                 f"{sorted(first)} and {sorted(sample)}; a transform must give every sample the same fields"
             )
-    return {key: _join([sample[key] for sample in kept]) for key in first}
+    batch: Batch = {}
+    paddings = first.paddings if isinstance(first, PaddedSample) else {}
+    for key in first:
+        values = [sample[key] for sample in kept]
+        if key in paddings and may_be_padded(values[0], paddings[key]):
+            padded = PaddedValues(values, paddings[key], key, [sample["id"] for sample in kept])
+            batch[key] = padded.tensor()
+            if mask_name(key) not in first:
+                batch[mask_name(key)] = padded.mask()
+        else:
+            batch[key] = _join(values)
+    return batch
 
 
 def _join(values: list[Any]) -> Any:  # Any: one value of each sample, a tensor or a list of them

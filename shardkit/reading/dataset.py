@@ -15,7 +15,7 @@ from shardkit.reading.collate import Sample
 from shardkit.reading.decode import SampleReader
 from shardkit.reading.filtered import FilteredRows
 from shardkit.reading.guard import Transform, TransformGuard
-from shardkit.store import IdSequence, Store, require_same
+from shardkit.store import IdSequence, Store
 
 
 class ShardDataset(Dataset[Sample | None]):
@@ -23,8 +23,9 @@ class ShardDataset(Dataset[Sample | None]):
 
     A sample is a dict: ``"id"`` (str) and a value for each field: an image as a ``uint8[C,H,W]`` tensor
     (channels last in memory, as decoded: use ``reshape`` where ``view`` refuses), an array as a tensor of
-    its dtype, a label as an int, a scalar as a numpy scalar, text as str, bytes as bytes, JSON as what it
-    stands for. Tensors are the caller's own.
+    its dtype, tokens as an ``int32[n]`` or ``int64[n]`` tensor, a label as an int, a scalar as a numpy scalar, text
+    as str, bytes as bytes, JSON as what it stands for. Tensors are the caller's own. Where the contract pads a field,
+    samples tell `collate` how.
 
     Works in workers under fork, spawn and forkserver: it pickles to a few kilobytes and opens the files
     when first used in a process. Threads may share it.
@@ -215,8 +216,7 @@ class ShardDataset(Dataset[Sample | None]):
     def _open(self, store: Store | None = None) -> tuple[Store, SampleReader]:
         if self._opened is None:
             if store is None:
-                store = Store(self._path)
-                require_same(str(self._path), store.manifest, *self._identity)
+                store = Store(self._path, self.generation, self.dataset_id)
             self._opened = store, SampleReader(store, self._names, self._verify_checksums)
         return self._opened
 
@@ -246,7 +246,7 @@ class ShardDataset(Dataset[Sample | None]):
         result = self._guard(sample, lambda: self._reader.where(row))
         if result is None and self._filtered is not None:
             self._filtered.mark(row)
-        return result
+        return result if result is None else self._reader.mark(result)
 
 
 def _choose(fields: Sequence[str] | None, known: list[str]) -> list[str]:

@@ -15,7 +15,7 @@ import torch
 
 from shardkit.contract import Field, Payload
 from shardkit.errors import CorruptShardError, FormatError
-from shardkit.reading.collate import Sample
+from shardkit.reading.collate import PaddedSample, Sample
 from shardkit.store import BACKENDS, Store
 
 
@@ -52,6 +52,9 @@ class SampleReader:
         self._store = store
         self._verifies_all = verify_checksums is True
         self._parts = [self._part(name, verify_checksums) for name in names]
+        self._paddings = {
+            part.name: part.field.padding for part in self._parts if part.field.padding is not None
+        }
         self._stored = [part.column for part in self._parts if part.index is None]
         self._record_plan = [(part.name, _getter(part)) for part in self._parts]
         self._arrays: dict[tuple[int, int], npt.NDArray[Any] | None] = {}
@@ -84,7 +87,7 @@ class SampleReader:
         payloads = iter(self._store.payloads(row, self._stored))
         for part, (name, get) in zip(self._parts, self._record_plan, strict=True):
             sample[name] = self._value(part, row, next(payloads)) if get is None else get(row)
-        return sample
+        return self.mark(sample) if self._paddings else sample
 
     def samples(self, rows: Sequence[int]) -> list[Sample]:
         """Return the decoded samples in `rows`, in their order.
@@ -104,9 +107,16 @@ class SampleReader:
                 one_by_one.append(part)
         if one_by_one:
             values |= self._decode_each(one_by_one, rows)
-        return [
+        samples = [
             dict(zip(values, row_values, strict=True)) for row_values in zip(*values.values(), strict=True)
         ]
+        return [self.mark(sample) for sample in samples] if self._paddings else samples
+
+    def mark(self, sample: Sample) -> Sample:
+        """Return a sample that tells `collate` how its fields are padded: the same one if none is, or if it does."""
+        if not self._paddings or isinstance(sample, PaddedSample):
+            return sample
+        return PaddedSample(sample, self._paddings)
 
     def where(self, row: int) -> str:
         """Return how a message names a row: shard, row within the shard, and id."""

@@ -2,10 +2,13 @@
 
 import errno
 import os
+import re
 import stat
 import unicodedata
 
 from shardkit.contract import FileContent, Reason, show_id
+from shardkit.sources.source import Stamp
+from shardkit.sources.stamps import NO_FILE, stamp_file
 
 MAX_FILE_BYTES = 2**31 - 1  # a file is one value of one record, held in memory
 APPLE_DOUBLE = b"\x00\x05\x16\x07"  # RFC 1740: metadata that macOS keeps beside a file
@@ -13,12 +16,19 @@ APPLE_DOUBLE = b"\x00\x05\x16\x07"  # RFC 1740: metadata that macOS keeps beside
 _JUNK_FILES = {
     b".ds_store": "macOS folder settings (.DS_Store)",
     b"thumbs.db": "Windows thumbnails (Thumbs.db)",
+    b"ehthumbs.db": "Windows thumbnails (ehthumbs.db)",
     b"desktop.ini": "Windows folder settings (desktop.ini)",
+    b"icon\r": "macOS folder icon (Icon)",
 }
 _JUNK_FOLDERS = {
     b"__macosx": "macOS metadata folder (__MACOSX)",
     b".ipynb_checkpoints": "notebook checkpoints (.ipynb_checkpoints)",
+    b"@eadir": "Synology thumbnails (@eaDir)",
+    b"$recycle.bin": "Windows recycle bin ($RECYCLE.BIN)",
+    b"system volume information": "Windows folder (System Volume Information)",
+    b"lost+found": "file system's folder (lost+found)",
 }
+_ROOTED_IN_WINDOWS = re.compile(r"[A-Za-z]:[\\/]|\\\\")  # C:\x, or \\server\x
 _MISSING = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
 
 
@@ -74,8 +84,28 @@ class FileReader:
                 Reason.MISSING_FILE, "no file can have this path: it is not valid UTF-8"
             ) from error
 
+    def stamp(self, path: str, *, may_be_absolute: bool = False) -> Stamp:
+        """Return the stamp of what `read` would read; that of no file where it would refuse."""
+        try:
+            return stamp_file(self._locate(path, may_be_absolute))
+        except (FileFault, OSError, ValueError):  # ValueError: a NUL, or no UTF-8
+            return NO_FILE
+
     def _locate(self, path: str, may_be_absolute: bool) -> str:
-        """Return the real path of a file, with all links followed."""
+        """Return the real path of a file, with all links followed.
+
+        Where there is none of this name, but one whose name is the same text in another Unicode normal form, it is
+        that one: archives and macOS change the form of names, and tables keep it.
+        """
+        located = self._locate_exactly(path, may_be_absolute)
+        if path.isascii() or os.path.lexists(located):
+            return located
+        forms = {unicodedata.normalize(form, path) for form in ("NFC", "NFD")} - {path}
+        twins = [self._locate_exactly(form, may_be_absolute) for form in sorted(forms)]
+        found = [twin for twin in twins if os.path.lexists(twin)]
+        return found[0] if len(found) == 1 else located
+
+    def _locate_exactly(self, path: str, may_be_absolute: bool) -> str:
         if os.path.isabs(path):
             if may_be_absolute:
                 return path
@@ -100,15 +130,29 @@ class FileReader:
         return real
 
 
-def _check_dots(path: str) -> None:
+def find_escape(path: str) -> str | None:
+    """Return how a path leads out of the folder it starts at, here or in Windows, as one plain sentence; or None."""
+    if os.path.isabs(path):
+        return "the path is absolute; it must start at the source"
+    if _climbs_out(path.split("/")):
+        return "the path leaves the source through '..'; write an absolute path, or move what lists it"
+    if _ROOTED_IN_WINDOWS.match(path) or _climbs_out(re.split(r"[\\/]", path)):
+        return "the path leaves the source as Windows reads it; it must start there, with '/' between folders"
+    return None
+
+
+def _climbs_out(components: list[str]) -> bool:
     depth = 0
-    for component in path.split("/"):
+    for component in components:
         depth += {"": 0, ".": 0, "..": -1}.get(component, 1)
         if depth < 0:
-            sentence = (
-                "the path leaves the source through '..'; write an absolute path, or move what lists it"
-            )
-            raise FileFault(Reason.OUTSIDE_SOURCE, sentence)
+            return True
+    return False
+
+
+def _check_dots(path: str) -> None:
+    if _climbs_out(path.split("/")):
+        raise FileFault(Reason.OUTSIDE_SOURCE, str(find_escape(path)))
 
 
 def _read(path: str) -> bytes:
@@ -140,10 +184,12 @@ def _describe_mode(mode: int) -> str:
 def _fault_of(error: OSError, root: str, path: str) -> FileFault:
     if error.errno not in _MISSING:
         return FileFault(Reason.UNREADABLE, f"the system refused to read the file: {error.strerror}")
+    escape = find_escape(path)
+    if escape is not None and not os.path.isabs(path):
+        return FileFault(Reason.OUTSIDE_SOURCE, escape)
     shown = show_id(path if len(path) <= 200 else f"{path[:200]}…")
+    slashed = path.replace("\\", "/")
     hint = ""
-    for form in ("NFC", "NFD"):
-        other = unicodedata.normalize(form, path)
-        if other != path and os.path.exists(os.path.join(root, other)):
-            hint = f"; there is one whose name is the same text in Unicode form {form}"
+    if slashed != path and os.path.exists(os.path.join(root, slashed)):
+        hint = "; there is one if '/' stands for each backslash, as it must here"
     return FileFault(Reason.MISSING_FILE, f"there is no file {shown!r}{hint}")

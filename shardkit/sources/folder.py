@@ -20,7 +20,8 @@ from shardkit.contract import (
 )
 from shardkit.errors import SourceError
 from shardkit.sources.files import APPLE_DOUBLE, FileFault, FileReader, find_junk
-from shardkit.sources.source import Part, RawRecord
+from shardkit.sources.source import Part, RawRecord, Stamp
+from shardkit.sources.stamps import NO_FILE
 
 
 class FolderSource:
@@ -54,14 +55,15 @@ class FolderSource:
         """
         file_fields = [name for name, spec in contract.fields.items() if _takes_content(spec)]
         label_fields = [name for name, spec in contract.fields.items() if isinstance(spec, LabelField)]
-        others = set(contract.fields) - set(file_fields[:1]) - set(label_fields[:1])
+        needed = [name for name, spec in contract.fields.items() if spec.default is None]
+        others = set(needed) - set(file_fields[:1]) - set(label_fields[:1])
         if others or not file_fields:
             wanted = f"field {min(others)!r}" if others else "nothing that a file can hold"
             raise SourceError(
                 f"{self.name}: a folder gives each record one file and one class; the contract asks for "
                 f"{wanted}; list the records in a table (.csv, .tsv, .jsonl) instead"
             )
-        if label_fields and not self._class_folders():
+        if label_fields and label_fields[0] in needed and not self._class_folders():
             raise SourceError(
                 f"{self.name}: there are no class folders for field {label_fields[0]!r}; expected is "
                 f"{self.name}/CLASS/FILE, or a contract without a label"
@@ -104,6 +106,13 @@ class FolderSource:
     def place(self, mark: int) -> str:
         """Return the number of the file in path order, counting from 0. Nobody asks: paths do not repeat."""
         return f"{self.name} file {mark}"
+
+    def stamps(self, part: Part, contract: Contract) -> list[Stamp]:
+        """Return the stamp of each file; one that is gone, or leads out of the folder, has a stamp too."""
+        files = FileReader(self.name)
+        return [
+            NO_FILE if position in part.bad else files.stamp(path) for position, path in enumerate(part.ids)
+        ]
 
     def read(self, part: Part, contract: Contract) -> Iterator[RawRecord | Rejection]:
         """Yield the records of a part with their content."""

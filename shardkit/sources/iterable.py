@@ -10,7 +10,8 @@ import numpy as np
 
 from shardkit.contract import Contract, Reason, Rejection, find_id_fault, show_id
 from shardkit.errors import SourceError
-from shardkit.sources.source import Part, RawRecord
+from shardkit.sources.source import Part, RawRecord, Stamp
+from shardkit.sources.stamps import stamp_value
 
 _PART_BYTES = 64 << 20
 """A part is closed when its records hold this much: parts wait in memory, a few more than there are workers."""
@@ -83,6 +84,10 @@ class IterableSource:
     def place(self, mark: int) -> str:
         """Return the number of the record, counting from 0 as the program does: ``record 7``."""
         return _place(mark)
+
+    def stamps(self, part: Part, contract: Contract) -> list[Stamp]:
+        """Return a stamp of each record's values, as they were when the part was made."""
+        return [stamp_value(values) for values in part.locator]
 
     def read(self, part: Part, contract: Contract) -> Iterator[RawRecord | Rejection]:
         """Yield the records of a part."""

@@ -1,59 +1,27 @@
-"""Splits .csv, .tsv and .jsonl files into rows, each with the byte and the line it starts at.
+"""The containers of tables: splits .csv, .tsv and .jsonl files into rows, each with the byte and the line it starts at.
 
-Knows nothing of ids, fields or contracts. A reader that starts at the byte of any row yields the same rows
-from there on, which is how workers get at their part of a table without reading what is before it.
+A reader that starts at the byte of any row yields the same rows from there on, which is how workers get at their part
+of a table without reading what is before it.
 """
 
 import codecs
 import csv
 import os
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO, NamedTuple, Protocol
+from itertools import islice
+from typing import BinaryIO
 
 from shardkit.contract.strict_json import parse_json
 from shardkit.errors import SourceError
+from shardkit.sources.container import Row
 
 MAX_FIELD_CHARACTERS = (
     16 * 2**20
 )  # csv's own limit, 131,072, is below what a caption or an embedding may need
 MAX_LINE_BYTES = 64 * 2**20  # a file without line ends must not fill the memory
-
-
-class Row(NamedTuple):
-    """One row of a table.
-
-    Attributes:
-        offset: Byte at which it starts.
-        line: Line at which it starts, from 1, the header included.
-        values: Column name to value; text in .csv and .tsv, any JSON value in .jsonl. Empty if it has a
-            fault.
-        fault: Why the row cannot be split into its columns, or None.
-    """
-
-    offset: int
-    line: int
-    values: dict[str, Any]
-    fault: str | None = None
-
-
-class Rows(Protocol):
-    """A table file."""
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Names of the columns: those of the header, or the keys that the first rows hold."""
-
-    @property
-    def start(self) -> tuple[int, int]:
-        """Byte and line at which the rows start."""
-
-    def read(self, offset: int, line: int) -> Iterator[Row | None]:
-        """Yield the rows from a byte on, where a row starts on line `line`. None stands for a blank line.
-
-        Raises:
-            SourceError: The file cannot be read, is not UTF-8, or a quote never closes; names the line.
-        """
 
 
 class LineFeed:
@@ -97,19 +65,74 @@ class LineFeed:
 
 
 @dataclass(frozen=True)
-class CsvRows:
+class Table(ABC):
+    """A file of lines as a container; a row's mark is the line it starts at, its locator the byte.
+
+    Attributes:
+        name: The path as given.
+        columns: Names of the columns.
+        start: Byte and line at which the rows start; lines count from 1, the header included.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    start: tuple[int, int]
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The one file."""
+        return (self.name,)
+
+    @property
+    def path_columns(self) -> tuple[str, ...]:
+        """All columns: any cell may hold a path."""
+        return self.columns
+
+    def count(self) -> int | None:
+        """Return None: rows are only known by reading them."""
+        return None
+
+    def scan(self, columns: Sequence[str], ignored: Counter[str]) -> Iterator[Row]:
+        """Yield every row; blank lines are counted.
+
+        Raises:
+            SourceError: The file cannot be read, is not UTF-8, or a quote never closes; names the line.
+        """
+        for row in self._rows(*self.start, columns):
+            if row is None:
+                ignored["blank line"] += 1
+            else:
+                yield row
+
+    def read(self, locator: int, marks: Sequence[int], columns: Sequence[str]) -> Iterator[Row]:
+        """Yield as many rows as there are marks, from the byte `locator` on.
+
+        Raises:
+            SourceError: As for `scan`.
+        """
+        rows = (row for row in self._rows(locator, marks[0], columns) if row is not None)
+        return islice(rows, len(marks))
+
+    def place(self, mark: int) -> str:
+        """Return the table and the line, such as ``labels.csv line 7``; the header is line 1."""
+        return f"{self.name} line {mark}"
+
+    @abstractmethod
+    def _rows(self, offset: int, line: int, columns: Sequence[str]) -> Iterator[Row | None]:
+        """Yield the rows from a byte on, where a row starts on line `line`. None stands for a blank line."""
+
+
+@dataclass(frozen=True)
+class CsvTable(Table):
     """A table with a header line and a delimiter, quoted as RFC 4180 says.
 
     A row with more or fewer cells than the header, or text behind a closing quote, is a faulty row.
     """
 
-    path: str
     delimiter: str
-    columns: tuple[str, ...]
-    start: tuple[int, int]
 
     @classmethod
-    def open(cls, path: str, delimiter: str) -> "CsvRows":
+    def open(cls, path: str, delimiter: str) -> "CsvTable":
         """Read the header.
 
         Raises:
@@ -120,7 +143,7 @@ class CsvRows:
             try:
                 header = next(_split(feed, delimiter, path), None)
             except csv.Error as error:
-                raise SourceError(f"{path} line 1: the header cannot be split: {error}") from error
+                raise SourceError(f"{path} line 1: the header cannot be split: {_plain(error)}") from error
         if not header:
             raise SourceError(
                 f"{path} line 1: the table is empty; expected is a header that names the columns"
@@ -129,48 +152,41 @@ class CsvRows:
         twice = next((name for name in named if named.count(name) > 1), None)
         if twice is not None:
             raise SourceError(f"{path} line 1: two columns are named {twice!r}; names must be distinct")
-        return cls(path, delimiter, tuple(header), (feed.offset, feed.line))
+        return cls(path, tuple(header), (feed.offset, feed.line), delimiter)
 
-    def read(self, offset: int, line: int) -> Iterator[Row | None]:
-        """Yield the rows from a byte on; see `Rows`."""
-        with _open(self.path, offset) as file:
-            feed = LineFeed(file, self.path, offset, line)
-            cells = _split(feed, self.delimiter, self.path)
+    def _rows(self, offset: int, line: int, columns: Sequence[str]) -> Iterator[Row | None]:
+        wanted = [(name, place) for place, name in enumerate(self.columns) if name in columns]
+        with _open(self.name, offset) as file:
+            feed = LineFeed(file, self.name, offset, line)
+            rows = _split(feed, self.delimiter, self.name)
             while True:
                 offset, line = feed.offset, feed.line
                 try:
-                    found = next(cells)
+                    cells = next(rows)
                 except StopIteration:
                     return
                 except csv.Error as error:
-                    cells = _split(feed, self.delimiter, self.path)
-                    yield Row(offset, line, {}, self._describe(error, line, feed.line - 1))
+                    rows = _split(feed, self.delimiter, self.name)
+                    yield Row(line, offset, {}, _describe(error, line, feed.line - 1))
                     continue
-                yield self._row(offset, line, found) if found else None
+                if len(cells) == len(self.columns):
+                    yield Row(line, offset, {name: cells[place] for name, place in wanted})
+                else:
+                    yield self._ragged(line, offset, cells) if cells else None
 
-    def _row(self, offset: int, line: int, cells: list[str]) -> Row:
-        values = dict(zip(self.columns, cells, strict=False))
-        if len(cells) == len(self.columns):
-            return Row(offset, line, values)
+    def _ragged(self, line: int, offset: int, cells: list[str]) -> Row:
+        """Return a row with too few or too many cells; the first ones still name it."""
         found = "1 cell" if len(cells) == 1 else f"{len(cells)} cells"
         fault = f"the row has {found}; the header has {len(self.columns)} columns"
-        return Row(offset, line, values, fault)
-
-    def _describe(self, error: csv.Error, line: int, last: int) -> str:
-        span = f"line {line}" if line == last else f"lines {line} to {last}"
-        return f"{span} cannot be split into cells: {error}"
+        return Row(line, offset, dict(zip(self.columns, cells, strict=False)), fault)
 
 
 @dataclass(frozen=True)
-class JsonRows:
+class JsonTable(Table):
     """A table of one JSON object a line."""
 
-    path: str
-    columns: tuple[str, ...]
-    start: tuple[int, int]
-
     @classmethod
-    def open(cls, path: str) -> "JsonRows":
+    def open(cls, path: str) -> "JsonTable":
         """Look at the first 100 rows for the columns there are.
 
         Raises:
@@ -179,32 +195,38 @@ class JsonRows:
         with _open(path, 0) as file:
             start = _after_bom(file, path)
         columns: dict[str, None] = {}
-        looked_at = 0
-        for row in cls(path, (), start).read(*start):
-            columns |= dict.fromkeys(row.values if row else ())
-            looked_at += row is not None
-            if looked_at == 100:
-                break
+        for row in islice(cls(path, (), start).scan((), Counter()), 100):
+            columns |= dict.fromkeys(row.values)
         return cls(path, tuple(columns), start)
 
-    def read(self, offset: int, line: int) -> Iterator[Row | None]:
-        """Yield the rows from a byte on; see `Rows`."""
-        with _open(self.path, offset) as file:
-            feed = LineFeed(file, self.path, offset, line)
+    def _rows(self, offset: int, line: int, columns: Sequence[str]) -> Iterator[Row | None]:
+        with _open(self.name, offset) as file:
+            feed = LineFeed(file, self.name, offset, line)
             for text in feed:
-                start = offset, feed.line - 1
-                offset = feed.offset
-                yield _parse_row(*start, text) if text.strip() else None
+                start, offset = offset, feed.offset
+                yield _parse_row(feed.line - 1, start, text) if text.strip() else None
 
 
-def _parse_row(offset: int, line: int, text: str) -> Row:
+def _parse_row(line: int, offset: int, text: str) -> Row:
     try:
         values = parse_json(text)
     except ValueError as error:
-        return Row(offset, line, {}, f"the line cannot be taken as JSON: {error}")
+        return Row(line, offset, {}, f"the line cannot be taken as JSON: {error}")
     if not isinstance(values, dict):
-        return Row(offset, line, {}, f"the line holds a JSON {type(values).__name__}; expected is an object")
-    return Row(offset, line, values)
+        return Row(line, offset, {}, f"the line holds a JSON {type(values).__name__}; expected is an object")
+    return Row(line, offset, values)
+
+
+def _describe(error: csv.Error, line: int, last: int) -> str:
+    span = f"line {line}" if line == last else f"lines {line} to {last}"
+    return f"{span} cannot be split into cells: {_plain(error)}"
+
+
+def _plain(error: csv.Error) -> str:
+    """Return what csv complains of in words that need no Python."""
+    if "new-line character" in str(error):
+        return "a carriage return stands alone; save the table with line ends LF or CRLF"
+    return str(error)
 
 
 def _open(path: str, offset: int) -> BinaryIO:

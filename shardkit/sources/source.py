@@ -9,7 +9,7 @@ contract. Adding a source: one file with a class of this shape, and one line in
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from shardkit.contract import Contract, Rejection
 
@@ -50,6 +50,20 @@ class Part:
     bad: dict[int, Rejection] = field(default_factory=dict)
 
 
+class Stamp(NamedTuple):
+    """What a record's raw input looks like from outside, without being read.
+
+    Attributes:
+        bytes: Size of it, or 0 where nobody can know.
+        changed: A number that differs once any of it was written to again: made of the size and the times of last
+            write and change of each file, or of the values themselves where there is no file.
+    """
+
+    bytes: int
+    changed: int
+
+
+@runtime_checkable
 class Source(Protocol):
     """Where records come from."""
 
@@ -91,6 +105,15 @@ class Source(Protocol):
 
     def place(self, mark: int) -> str:
         """Return where the record with this mark stands in the raw input, for people."""
+
+    def stamps(self, part: Part, contract: Contract) -> list[Stamp]:
+        """Return one stamp a record of `part`, by which a run that is resumed notices that its input changed.
+
+        Never raises for a record whose input is missing: that has a stamp too.
+
+        Raises:
+            SourceError: The source changed or became unreadable since it was scanned.
+        """
 
     def read(self, part: Part, contract: Contract) -> Iterator[RawRecord | Rejection]:
         """Yield, for each record of `part` in order, the record with its bytes, or why it cannot be had.

@@ -1,8 +1,8 @@
 """The protocol of a shard backend: how one shard's rows are written and read.
 
-A backend stores, for each row, the id, one payload a column, and one checksum a column; it knows nothing of
-what the fields mean (docs/format.md, "Shards"). Adding one: one file with a class of this shape, and one line
-in ``shardkit/store/backends.py``.
+A backend stores, for each row, the id, one payload and one checksum a column, and the digest of what the record
+was made from; it knows nothing of what the fields mean (docs/format.md, "Shards"). Adding one: one file with a
+class of this shape, and one line in ``shardkit/store/backends.py``.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,8 +33,12 @@ def columns_of(contract: Contract) -> list[Column]:
 class ShardWriter(Protocol):
     """Writes one shard. Use: `append` for each row, then `finish`; on any error `abort`."""
 
-    def append(self, record_id: str, payloads: Sequence[Payload], checksums: Sequence[int]) -> None:
+    def append(
+        self, record_id: str, payloads: Sequence[Payload], checksums: Sequence[int], source_digest: bytes
+    ) -> None:
         """Add one row: one payload and one checksum (``0 <= c < 2**64``) a column, in column order.
+
+        `source_digest` has 16 bytes, all zeros if the record was made from nothing that has a digest.
 
         Raises:
             OutputError: The system refused the write, or the value is over a limit of the backend.
@@ -80,6 +84,13 @@ class ShardReader(Protocol):
 
     def checksum(self, row: int, column: int) -> int:
         """Return the stored checksum of one payload.
+
+        Raises:
+            CorruptShardError: What is stored is inconsistent.
+        """
+
+    def source_digest(self, row: int) -> bytes:
+        """Return the digest of what the record was made from: 16 bytes, all zeros if there is none.
 
         Raises:
             CorruptShardError: What is stored is inconsistent.

@@ -13,6 +13,9 @@ from shardkit.store.folder import open_regular
 
 _CHUNK = 1 << 20
 
+SOURCE_DIGEST_BYTES = 16
+"""Bytes of the digest of what a record was made from: an XXH3-128 in canonical form."""
+
 
 def id_hash(encoded_id: bytes | memoryview) -> int:
     """Return the XXH3-64 of an id's UTF-8 bytes: its key in the index, and the seed of its checksums."""

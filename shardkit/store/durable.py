@@ -6,7 +6,7 @@ Nothing here knows what the files hold. Implements docs/format.md, "Publishing" 
 import os
 import shutil
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
@@ -61,35 +61,31 @@ def sync_stream(stream: IO[bytes]) -> None:
 class EarlySync:
     """Sends a file to disk while another handle still writes it, so that the last fsync has little to wait for.
 
-    It promises nothing by itself: the writer's own fsync at the end does, and sees every failure too.
+    It promises nothing by itself: the writer's own fsync at the end does, and sees every failure too. A file that
+    stays below `SYNC_EVERY` costs neither a handle nor a thread.
 
     Args:
-        path: A file that exists.
-
-    Raises:
-        OutputError: It cannot be opened.
+        path: A file that exists by the time of the first `advance`.
     """
 
     def __init__(self, path: Path) -> None:
-        with refusals(path):
-            self._descriptor: int | None = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self._path = path
-        self._background = ThreadPoolExecutor(1)
+        self._descriptor: int | None = None
+        self._background: Executor | None = None
         self._syncing: Future[None] | None = None
         self._unsynced = 0
 
     def advance(self, count: int) -> None:
-        """Say that `count` more bytes were written.
+        """Say that `count` more bytes were written; those that a buffer still holds are sent with the next.
 
         Raises:
-            OutputError: An fsync before this one failed.
+            OutputError: The file cannot be opened, or an fsync before this one failed.
         """
         self._unsynced += count
-        is_idle = self._syncing is None or self._syncing.done()
-        if self._unsynced >= SYNC_EVERY and is_idle and self._descriptor is not None:
+        if self._unsynced >= SYNC_EVERY and (self._syncing is None or self._syncing.done()):
             self._wait()
             self._unsynced = 0
-            self._syncing = self._background.submit(os.fsync, self._descriptor)
+            self._syncing = self._start()
 
     def close(self) -> None:
         """Wait for what is under way; nothing happens the second time.
@@ -97,11 +93,19 @@ class EarlySync:
         Raises:
             OutputError: An fsync failed.
         """
-        self._background.shutdown()
+        if self._background is not None:
+            self._background.shutdown()
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
             self._wait()
+
+    def _start(self) -> Future[None]:
+        if self._background is None or self._descriptor is None:
+            with refusals(self._path):
+                self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            self._background = ThreadPoolExecutor(1)
+        return self._background.submit(os.fsync, self._descriptor)
 
     def _wait(self) -> None:
         if self._syncing is not None:

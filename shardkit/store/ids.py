@@ -16,7 +16,7 @@ from shardkit.contract import Payload
 from shardkit.errors import CorruptShardError, RecordNotFoundError
 from shardkit.store.backend import columns_of
 from shardkit.store.checksum import id_hash
-from shardkit.store.committed_folder import CommittedFolder, require_same
+from shardkit.store.committed_folder import CommittedFolder
 from shardkit.store.file_views import FileBytes, FileIntegers
 from shardkit.store.index_files import (
     HASHES,
@@ -254,7 +254,5 @@ class IdSequence(Sequence[str]):
 def _reopen(path: str, dataset_id: str, generation: int, rows: range | npt.NDArray[np.int64]) -> IdSequence:
     index = _open_indexes.get((path, dataset_id, generation))
     if index is None:
-        folder = CommittedFolder(path)
-        require_same(path, folder.manifest, dataset_id, generation)
-        index = share_index(folder)
+        index = share_index(CommittedFolder(path, generation, dataset_id))
     return IdSequence(index, rows)

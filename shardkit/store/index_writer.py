@@ -5,20 +5,20 @@ row, and as much again while sorting).
 """
 
 import json
-from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from shardkit.contract import Contract, Payload
+from shardkit.contract import Contract
 from shardkit.errors import FormatError
 from shardkit.store.backend import Column, columns_of
 from shardkit.store.backends import BACKENDS, seal_file
-from shardkit.store.checksum import id_hash
 from shardkit.store.durable import (
     make_folder,
     partial_of,
@@ -29,6 +29,7 @@ from shardkit.store.durable import (
     sync_stream,
 )
 from shardkit.store.folder import DataFolder
+from shardkit.store.index_blocks import IndexBlock, KeptRows, scan_shard
 from shardkit.store.index_files import (
     HASHES,
     IDS,
@@ -39,10 +40,28 @@ from shardkit.store.index_files import (
     index_paths,
     indexed_columns,
 )
+from shardkit.store.lookalikes import LookalikeFinder
 from shardkit.store.manifest import IndexEntry, ShardEntry
 from shardkit.store.npy import OFFSET, npy_header
+from shardkit.store.store import Store
 
 _BUFFER = 1 << 20
+
+
+@dataclass(frozen=True)
+class WrittenIndex:
+    """What `write_index` did.
+
+    Attributes:
+        entry: The manifest entry.
+        lookalikes: Pairs of ids that differ only in case or in Unicode normal form: the first of its look in row
+            order, and a later one; at most 100, by the row of the later.
+        lookalike_count: How many such pairs there are.
+    """
+
+    entry: IndexEntry
+    lookalikes: tuple[tuple[str, str], ...]
+    lookalike_count: int
 
 
 def write_index(
@@ -51,8 +70,9 @@ def write_index(
     contract: Contract,
     shards: Sequence[ShardEntry],
     rejected: Iterable[Mapping[str, Any]] = (),
-) -> IndexEntry:
-    """Write the index over `shards` and return its manifest entry.
+    previous: Store | None = None,
+) -> WrittenIndex:
+    """Write the index over `shards`.
 
     Args:
         root: The folder of the data set.
@@ -60,67 +80,72 @@ def write_index(
         contract: Of the records.
         shards: In row order.
         rejected: One JSON-ready mapping for each record that the contract refused.
+        previous: A generation of the same fields in the same folder: the rows of the shards that it has are taken
+            from its index, and those shards are not read.
 
     Raises:
         FormatError: Two records have the same id; names the id, and shard and row of both.
-        CorruptShardError: A shard cannot be read back.
+        CorruptShardError: A shard, or the index of `previous`, cannot be read back.
         OutputError: The system refused.
+        ValueError: `previous` has other fields.
     """
     columns = columns_of(contract)
     final = root / index_folder(generation)
     partial = partial_of(final)
     remove(partial)
     make_folder(partial / "columns")
-    rows = _scan_shards(DataFolder(root), shards, columns)
-    hashes = _write_columns(partial, rows, columns, sum(shard.count for shard in shards))
+    finder = LookalikeFinder()
+    blocks = _blocks(DataFolder(root), shards, columns, previous)
+    hashes = _write_columns(partial, blocks, columns, sum(shard.count for shard in shards), finder)
+    written = _WrittenIds(partial)
     order = np.argsort(hashes, kind="stable")
-    hashes = hashes[order]
-    _refuse_duplicates(partial, hashes, order, shards)
-    _write_array(partial / HASHES, hashes)
+    _refuse_duplicates(root, hashes[order], order, written, shards)
+    lookalikes = finder.find(hashes, written.id_of)
+    _write_array(partial / HASHES, hashes[order])
     _write_array(partial / ROWS, order.astype(OFFSET))
     count = _write_rejected(partial / REJECTED, rejected)
     sync_file(partial / "columns")
     sync_file(partial)
     publish(partial, final)
-    return IndexEntry(
-        generation, count, tuple(seal_file(root, path) for path in index_paths(generation, columns))
-    )
+    files = tuple(seal_file(root, path) for path in index_paths(generation, columns))
+    return WrittenIndex(IndexEntry(generation, count, files), lookalikes.pairs, lookalikes.count)
 
 
-def _scan_shards(
-    folder: DataFolder, shards: Sequence[ShardEntry], columns: Sequence[Column]
-) -> Iterator[tuple[str, list[Payload]]]:
-    wanted = indexed_columns(columns)
+def _blocks(
+    folder: DataFolder, shards: Sequence[ShardEntry], columns: Sequence[Column], previous: Store | None
+) -> Iterator[IndexBlock]:
+    kept = None if previous is None else KeptRows(previous, columns)
     for shard in shards:
-        backend = BACKENDS[shard.backend]
-        backend.check_files(folder, shard, columns)
-        reader = backend.open(folder, shard, columns)
-        yield from reader.scan(wanted)
+        if kept is not None and shard in kept:
+            yield from kept.blocks(shard)
+        else:
+            yield from scan_shard(folder, shard, columns)
 
 
 def _write_columns(
-    folder: Path, rows: Iterable[tuple[str, list[Payload]]], columns: Sequence[Column], count: int
+    folder: Path, blocks: Iterable[IndexBlock], columns: Sequence[Column], count: int, finder: LookalikeFinder
 ) -> npt.NDArray[np.uint64]:
-    """Write ids, offsets and columns, and return the hash of each id in row order."""
-    hashes = array("Q")
-    end = 0
+    """Write ids, offsets and columns, show the ids to `finder`, and return the hash of each in row order."""
+    hashes = np.empty(count, np.uint64)
+    row = end = 0
     kept = [columns[number] for number in indexed_columns(columns)]
     with refusals(folder), ExitStack() as stack:
         ids = stack.enter_context((folder / IDS).open("wb", buffering=_BUFFER))
         offsets = stack.enter_context((folder / OFFSETS).open("wb", buffering=_BUFFER))
         offsets.write(npy_header(OFFSET, (count + 1,)) + bytes(8))
         streams = [stack.enter_context(_open_column(folder, column, count)) for column in kept]
-        for record_id, payloads in rows:
-            encoded = record_id.encode()
-            hashes.append(id_hash(encoded))
-            end += len(encoded)
-            ids.write(encoded)
-            offsets.write(end.to_bytes(8, "little"))
-            for stream, payload in zip(streams, payloads, strict=True):
-                stream.write(payload)
+        for block in blocks:
+            finder.add(row, block.ids, block.ends)
+            hashes[row : row + len(block.hashes)] = block.hashes
+            row += len(block.hashes)
+            ids.write(block.ids)
+            offsets.write((block.ends + np.uint64(end)).astype(OFFSET).tobytes())
+            end += len(block.ids)
+            for stream, payloads in zip(streams, block.columns, strict=True):
+                stream.write(payloads)
         for stream in (ids, offsets, *streams):
             sync_stream(stream)
-    return np.frombuffer(hashes, np.uint64) if hashes else np.empty(0, np.uint64)
+    return hashes
 
 
 def _open_column(folder: Path, column: Column, count: int) -> IO[bytes]:
@@ -147,23 +172,38 @@ def _write_rejected(path: Path, rejected: Iterable[Mapping[str, Any]]) -> int:
     return count
 
 
+class _WrittenIds:
+    """The ids just written, by row. The files are mapped when first asked: mostly nobody asks."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @cached_property
+    def _files(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint64]]:
+        return np.memmap(self._folder / IDS, np.uint8, "r"), np.load(self._folder / OFFSETS, mmap_mode="r")
+
+    def id_of(self, row: int) -> bytes:
+        data, offsets = self._files
+        return data[int(offsets[row]) : int(offsets[row + 1])].tobytes()
+
+
 def _refuse_duplicates(
-    folder: Path, hashes: npt.NDArray[np.uint64], order: npt.NDArray[np.intp], shards: Sequence[ShardEntry]
+    root: Path,
+    hashes: npt.NDArray[np.uint64],
+    order: npt.NDArray[np.intp],
+    written: _WrittenIds,
+    shards: Sequence[ShardEntry],
 ) -> None:
     """Compare the ids whose hashes are equal: among honest ids hardly any, unless one comes twice."""
     same = np.flatnonzero(hashes[1:] == hashes[:-1])
-    if not len(same):
-        return
-    data = np.memmap(folder / IDS, np.uint8, "r")
-    offsets = np.load(folder / OFFSETS, mmap_mode="r")
     starts = np.cumsum([0, *(shard.count for shard in shards)])
     bearers: dict[bytes, int] = {}
     for row in np.union1d(order[same], order[same + 1]).tolist():
-        encoded = data[int(offsets[row]) : int(offsets[row + 1])].tobytes()
+        encoded = written.id_of(row)
         first = bearers.setdefault(encoded, row)
         if first != row:
             places = " and ".join(_place(starts, shards, each) for each in (first, row))
-            raise FormatError(f"{folder.parent.parent}: the id {encoded.decode()!r} comes twice: in {places}")
+            raise FormatError(f"{root}: the id {encoded.decode()!r} comes twice: in {places}")
 
 
 def _place(starts: npt.NDArray[np.int64], shards: Sequence[ShardEntry], row: int) -> str:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from shardkit.contract import Payload
 from shardkit.errors import CorruptShardError, OutputError
 from shardkit.store.backend import Column
+from shardkit.store.checksum import SOURCE_DIGEST_BYTES
 from shardkit.store.durable import EarlySync, make_folder, partial_of, publish, remove, sync_file
 from shardkit.store.folder import DataFolder
 from shardkit.store.lmdb_environment import share_environment
@@ -34,6 +35,8 @@ cache: writing 48 KB records took half the CPU time that it took with 64 MiB."""
 
 _MAP_SLACK = 1 << 20
 _HEAD_BYTES = 4096
+_HEAD_ENTRIES = 3  # id, checksum, source digest
+_SOURCE_DIGEST = "source-digest"  # with a hyphen: no field can have that name
 _MODE = 0o644
 _FULL_BYTES = 1 << 16
 
@@ -120,13 +123,15 @@ class LmdbWriter:
                 mode=_MODE,
                 max_dbs=0,
             )
-            self._early_sync = EarlySync(self._partial)
+        self._early_sync = EarlySync(self._partial)
         self._page_size: int = self._environment.stat()["psize"]
 
-    def append(self, record_id: str, payloads: Sequence[Payload], checksums: Sequence[int]) -> None:
+    def append(
+        self, record_id: str, payloads: Sequence[Payload], checksums: Sequence[int], source_digest: bytes
+    ) -> None:
         """Add one row."""
-        self._require_fit(record_id, payloads)
-        record: dict[str, Any] = {"id": record_id, "checksum": list(checksums)}
+        self._require_fit(record_id, payloads, source_digest)
+        record: dict[str, Any] = {"id": record_id, "checksum": list(checksums), _SOURCE_DIGEST: source_digest}
         record.update((self._names[number], payloads[number]) for number in self._order)
         value: bytes = msgpack.packb(record)
         self._batch.append((self._rows.to_bytes(8, "big"), value))
@@ -135,7 +140,12 @@ class LmdbWriter:
         if self._batch_bytes >= _BATCH_BYTES:
             self._write_batch()
 
-    def _require_fit(self, record_id: str, payloads: Sequence[Payload]) -> None:
+    def _require_fit(self, record_id: str, payloads: Sequence[Payload], source_digest: bytes) -> None:
+        if len(source_digest) != SOURCE_DIGEST_BYTES:
+            raise OutputError(
+                f"{self._path}: record {record_id!r}: its source digest has {len(source_digest)} bytes, "
+                f"not {SOURCE_DIGEST_BYTES}"
+            )
         size = sum(len(payload) for payload in payloads)
         if size > MAX_RECORD_BYTES:
             raise OutputError(
@@ -235,10 +245,17 @@ class LmdbReader:
             raise self._corrupt(row, f"does not hold {expected} checksums")
         return int(checksums[column])
 
+    def source_digest(self, row: int) -> bytes:
+        """Return the stored digest of what the record was made from."""
+        digest = self._head(row, _HEAD_ENTRIES).get(_SOURCE_DIGEST)
+        if type(digest) is not bytes or len(digest) != SOURCE_DIGEST_BYTES:
+            raise self._corrupt(row, f"does not hold a source digest of {SOURCE_DIGEST_BYTES} bytes")
+        return digest
+
     def scan(self, columns: Sequence[int]) -> Iterator[tuple[str, list[Payload]]]:
         """Yield id and single values of every row, from the first page of each record."""
         for row in range(self._rows):
-            head = self._head(row, 2 + len(columns))
+            head = self._head(row, _HEAD_ENTRIES + len(columns))
             yield self._id_of(row, head), self._pick(row, head, columns)
 
     def array(self, column: int) -> npt.NDArray[Any] | None:

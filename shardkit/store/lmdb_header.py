@@ -63,11 +63,7 @@ def check_header(descriptor: int, size: int, entries: int) -> LmdbMeta:
     Raises:
         LmdbFault: A meta page is not sound, or does not agree with `size` and `entries`.
     """
-    first = _read_meta(descriptor, 0, 0)
-    second = _read_meta(descriptor, first.page_size, 1)
-    if first.page_size != second.page_size:
-        raise LmdbFault("its two headers disagree about the page size")
-    meta = second if second.transaction > first.transaction else first
+    meta = read_meta(descriptor)
     if (meta.last_page + 1) * meta.page_size != size or meta.map_size < size:
         pages = meta.last_page + 1
         raise LmdbFault(f"its header speaks of {pages} pages of {meta.page_size} bytes, not of {size} bytes")
@@ -76,6 +72,19 @@ def check_header(descriptor: int, size: int, entries: int) -> LmdbMeta:
     if meta.flags != 0 or not 1 <= meta.depth <= _MAX_DEPTH or not 2 <= meta.root <= meta.last_page:
         raise LmdbFault("the root of its tree is not sound")
     return meta
+
+
+def read_meta(descriptor: int) -> LmdbMeta:
+    """Return the meta page that LMDB will go by. What it says of pages and entries is not checked.
+
+    Raises:
+        LmdbFault: A meta page is not sound.
+    """
+    first = _read_meta(descriptor, 0, 0)
+    second = _read_meta(descriptor, first.page_size, 1)
+    if first.page_size != second.page_size:
+        raise LmdbFault("its two headers disagree about the page size")
+    return second if second.transaction > first.transaction else first
 
 
 def _read_meta(descriptor: int, offset: int, number: int) -> LmdbMeta:

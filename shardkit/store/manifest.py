@@ -99,6 +99,23 @@ class IndexEntry:
 
 
 @dataclass(frozen=True)
+class PastGeneration:
+    """An earlier generation of the same lineage: what later ones were made from.
+
+    Attributes:
+        generation: Its counter of commits.
+        dataset_id: What names its content.
+    """
+
+    generation: int
+    dataset_id: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON object."""
+        return {"generation": self.generation, "dataset_id": self.dataset_id}
+
+
+@dataclass(frozen=True)
 class Manifest:
     """What a committed data set is.
 
@@ -108,6 +125,9 @@ class Manifest:
         contract: What every record fits.
         shards: In row order.
         index: The id index and the columns kept over all rows.
+        history: The generations that this one was made from by appending, deleting and the like, oldest first;
+            empty if it was ingested whole.
+        next_shard: Lowest number for a new shard: above that of every shard of this generation and its history.
         source: What it was ingested from; JSON-ready, free in form.
         written_by: Versions of what wrote it, by name.
         minor: Minor version of the format it was written in.
@@ -118,6 +138,8 @@ class Manifest:
     contract: Contract
     shards: tuple[ShardEntry, ...]
     index: IndexEntry
+    history: tuple[PastGeneration, ...]
+    next_shard: int
     source: Mapping[str, Any] = field(default_factory=dict)
     written_by: Mapping[str, str] = field(default_factory=dict)
     minor: int = FORMAT_MINOR
@@ -126,6 +148,11 @@ class Manifest:
     def count(self) -> int:
         """Rows of all shards together."""
         return sum(shard.count for shard in self.shards)
+
+    @property
+    def lineage(self) -> tuple[PastGeneration, ...]:
+        """The history and this generation itself: the history of what is made from it."""
+        return (*self.history, PastGeneration(self.generation, self.dataset_id))
 
     @property
     def file_count(self) -> int:
@@ -143,6 +170,8 @@ class Manifest:
             "contract": self.contract.to_dict(),
             "shards": [shard.to_dict() for shard in self.shards],
             "index": self.index.to_dict(),
+            "history": [past.to_dict() for past in self.history],
+            "next_shard": self.next_shard,
             "source": dict(self.source),
             "written_by": dict(self.written_by),
         }
@@ -158,16 +187,31 @@ def make_manifest(
     shards: Sequence[ShardEntry],
     index: IndexEntry,
     source: Mapping[str, Any] | None = None,
+    *,
+    history: Sequence[PastGeneration] = (),
+    next_shard: int = 0,
 ) -> Manifest:
-    """Return the manifest of what was just written; the data set id is computed, `written_by` filled in."""
+    """Return the manifest of what was just written; the data set id is computed, `written_by` filled in.
+
+    Args:
+        generation: At least 1, above that of every earlier manifest of the folder.
+        contract: Of the records.
+        shards: In row order.
+        index: As `write_index` returned it.
+        source: What was ingested, JSON-ready.
+        history: `Manifest.lineage` of the generation that this one was made from; empty where there is none.
+        next_shard: `Manifest.next_shard` of that generation, so that no number of its lineage comes again.
+    """
     return Manifest(
         dataset_id=dataset_id_of(contract, shards),
         generation=generation,
         contract=contract,
         shards=tuple(shards),
         index=index,
+        history=tuple(history),
+        next_shard=max([next_shard, *(shard.number + 1 for shard in shards)]),
         source=source or {},
-        written_by=_versions(),
+        written_by=versions(),
     )
 
 
@@ -184,7 +228,8 @@ def dataset_id_of(contract: Contract, shards: Sequence[ShardEntry]) -> str:
     return digest.hexdigest()
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Return the versions of the packages that have a say in the bytes written, by name."""
     versions = {}
     for name in _WRITERS:
         with suppress(PackageNotFoundError):  # run from a checkout that is not installed

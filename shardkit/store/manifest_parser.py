@@ -25,6 +25,7 @@ from shardkit.store.manifest import (
     FileEntry,
     IndexEntry,
     Manifest,
+    PastGeneration,
     ShardEntry,
 )
 
@@ -46,15 +47,26 @@ def load_manifest(root: str | os.PathLike[str]) -> Manifest:
         ManifestError: It is not valid; names the key.
     """
     path = Path(root) / MANIFEST_NAME
+    data = read_manifest(path)
+    if data is None:
+        raise DatasetNotFoundError(f"{os.fspath(root)}: {_why_none(Path(root))}")
+    return parse_manifest(data, str(path))
+
+
+def read_manifest(path: str | os.PathLike[str]) -> bytes | None:
+    """Return the content of a manifest, or None if there is no such file.
+
+    Raises:
+        ManifestError: It is no regular file, or cannot be read.
+    """
     try:
         descriptor, _ = open_regular(path)
         with os.fdopen(descriptor, "rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise DatasetNotFoundError(f"{os.fspath(root)}: {_why_none(Path(root))}") from error
+            return stream.read(MAX_BYTES + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
     except OSError as error:
-        raise ManifestError(f"{path}: cannot be read: {error.strerror or error}") from error
-    return parse_manifest(data, str(path))
+        raise ManifestError(f"{os.fspath(path)}: cannot be read: {error.strerror or error}") from error
 
 
 def _why_none(root: Path) -> str:
@@ -102,12 +114,18 @@ class _Parser:
             self._fail("format", f"must be {FORMAT_NAME!r}: this is not a manifest of shardkit")
         minor = self._version(self._get(top, "", "version", str))
         contract = self._contract(self._get(top, "", "contract", dict))
+        generation = self._number(top, "", "generation", least=1)
+        shards = self._shards(self._get(top, "", "shards", list), contract)
         manifest = Manifest(
             dataset_id=self._digest(top, "", "dataset_id"),
-            generation=self._number(top, "", "generation", least=1),
+            generation=generation,
             contract=contract,
-            shards=self._shards(self._get(top, "", "shards", list), contract),
+            shards=shards,
             index=self._index(self._get(top, "", "index", dict), contract),
+            history=self._history(self._get(top, "", "history", list), generation),
+            next_shard=self._number(
+                top, "", "next_shard", least=max((shard.number + 1 for shard in shards), default=0)
+            ),
             source=self._get(top, "", "source", dict),
             written_by=self._get(top, "", "written_by", dict),
             minor=minor,
@@ -136,6 +154,7 @@ class _Parser:
     def _shards(self, items: list[Any], contract: Contract) -> tuple[ShardEntry, ...]:
         columns = columns_of(contract)
         shards: list[ShardEntry] = []
+        taken: set[int] = set()
         for position, item in enumerate(items):
             where = f"shards[{position}]"
             table = self._table(item, where)
@@ -145,8 +164,9 @@ class _Parser:
                     f"{where}.backend", f"is {table['backend'][:40]!r}; known are {', '.join(BACKENDS)}"
                 )
             number = self._number(table, where, "number", least=0)
-            if shards and number <= shards[-1].number:
-                self._fail(f"{where}.number", f"is {number}, but numbers must increase")
+            if number in taken:
+                self._fail(f"{where}.number", f"is {number}, which another shard has")
+            taken.add(number)
             expected = backend.file_paths(number, columns)
             shards.append(
                 ShardEntry(
@@ -165,6 +185,17 @@ class _Parser:
             rejected=self._number(table, "index", "rejected", least=0),
             files=self._files(table, "index", index_paths(generation, columns_of(contract))),
         )
+
+    def _history(self, items: list[Any], generation: int) -> tuple[PastGeneration, ...]:
+        history: list[PastGeneration] = []
+        for position, item in enumerate(items):
+            where = f"history[{position}]"
+            table = self._table(item, where)
+            past = self._number(table, where, "generation", least=1)
+            if not (history[-1].generation if history else 0) < past < generation:
+                self._fail(f"{where}.generation", f"is {past}, but must increase and stay below {generation}")
+            history.append(PastGeneration(past, self._digest(table, where, "dataset_id")))
+        return tuple(history)
 
     def _files(self, table: dict[str, Any], where: str, expected: Sequence[str]) -> tuple[FileEntry, ...]:
         items = self._get(table, where, "files", list)

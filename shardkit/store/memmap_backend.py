@@ -6,7 +6,7 @@ A fixed-size column is a .npy that numpy.load opens; a column of varying size is
 import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,8 +17,9 @@ import numpy.typing as npt
 from shardkit.contract import Payload
 from shardkit.errors import CorruptShardError, OutputError
 from shardkit.store.backend import Column
+from shardkit.store.checksum import SOURCE_DIGEST_BYTES
 from shardkit.store.durable import (
-    SYNC_EVERY,
+    EarlySync,
     make_folder,
     partial_of,
     publish,
@@ -35,6 +36,8 @@ _BUFFER = 1 << 20
 _SYNCS_AT_ONCE = 8
 _ID = "id"
 _CHECKSUM = "checksum.npy"
+_SOURCE_DIGEST = "source-digest.npy"  # with a hyphen: no field can have that name
+_BYTE: np.dtype[Any] = np.dtype("|u1")
 
 
 def _variable_names(name: str) -> tuple[str, str]:
@@ -46,7 +49,7 @@ def _column_names(column: Column) -> tuple[str, ...]:
 
 
 def _file_names(columns: Sequence[Column]) -> list[str]:
-    names = [*_variable_names(_ID), _CHECKSUM]
+    names = [*_variable_names(_ID), _CHECKSUM, _SOURCE_DIGEST]
     for column in columns:
         names.extend(_column_names(column))
     return names
@@ -76,6 +79,8 @@ class MemmapBackend:
         _check_variable(folder, files, _ID, rows)
         checksums = files[_CHECKSUM]
         check_npy(folder, checksums.path, checksums.bytes, OFFSET, (rows, len(columns)))
+        digests = files[_SOURCE_DIGEST]
+        check_npy(folder, digests.path, digests.bytes, _BYTE, (rows, SOURCE_DIGEST_BYTES))
         for column in columns:
             dtype = column.layout.dtype
             if dtype is None:
@@ -137,17 +142,12 @@ class _FixedWriter:
 
 
 class _VariableWriter:
-    """Writes values one after the other, and the offset of each.
+    """Writes values one after the other, and the offset of each."""
 
-    Every few megabytes are sent to disk in the background, so that the last fsync has little left to wait for.
-    """
-
-    def __init__(self, folder: Path, name: str, background: Executor) -> None:
-        self._background = background
-        self._syncing: Future[None] | None = None
-        self._unsynced = 0
+    def __init__(self, folder: Path, name: str) -> None:
         data, offsets = _variable_names(name)
         self._stream = (folder / data).open("wb", buffering=_BUFFER)
+        self._early_sync = EarlySync(folder / data)
         self._offsets = _FixedWriter(folder / offsets, OFFSET, ())
         self._end = 0
         self._offsets.append(bytes(8))
@@ -156,28 +156,17 @@ class _VariableWriter:
         self._stream.write(payload)
         self._end += len(payload)
         self._offsets.append(self._end.to_bytes(8, "little"))
-        self._unsynced += len(payload)
-        if self._unsynced >= SYNC_EVERY:
-            self._sync_early()
-
-    def _sync_early(self) -> None:
-        self._unsynced = 0
-        self._wait()
-        self._stream.flush()
-        self._syncing = self._background.submit(os.fsync, self._stream.fileno())
-
-    def _wait(self) -> None:
-        """Wait for the fsync on its way; one that failed is raised here, and the shard is lost with it."""
-        if self._syncing is not None:
-            self._syncing.result()
+        self._early_sync.advance(len(payload))
 
     def finish(self) -> None:
-        self._wait()
+        self._early_sync.close()
         sync_stream(self._stream)
         self._stream.close()
         self._offsets.finish()
 
     def close(self) -> None:
+        with suppress(OutputError):
+            self._early_sync.close()
         try:
             self._offsets.close()
         finally:
@@ -194,13 +183,14 @@ class MemmapWriter:
         self._pack_checksums = struct.Struct(f"<{len(columns)}Q").pack
         remove(self._partial)
         make_folder(self._partial)
-        self._background = ThreadPoolExecutor(_SYNCS_AT_ONCE)
         try:
             with refusals(self._partial):
-                self._ids = _VariableWriter(self._partial, _ID, self._background)
+                self._ids = _VariableWriter(self._partial, _ID)
                 self._writers.append(self._ids)
                 self._checksums = _FixedWriter(self._partial / _CHECKSUM, OFFSET, (len(columns),))
                 self._writers.append(self._checksums)
+                self._digests = _FixedWriter(self._partial / _SOURCE_DIGEST, _BYTE, (SOURCE_DIGEST_BYTES,))
+                self._writers.append(self._digests)
                 self._columns = [self._open_column(column) for column in columns]
         except BaseException:
             self.abort()
@@ -209,33 +199,34 @@ class MemmapWriter:
     def _open_column(self, column: Column) -> _ColumnWriter:
         writer: _ColumnWriter
         if column.layout.dtype is None:
-            writer = _VariableWriter(self._partial, column.name, self._background)
+            writer = _VariableWriter(self._partial, column.name)
         else:
             path = self._partial / f"{column.name}.npy"
             writer = _FixedWriter(path, column.layout.dtype, column.layout.shape)
         self._writers.append(writer)
         return writer
 
-    def append(self, record_id: str, payloads: Sequence[Payload], checksums: Sequence[int]) -> None:
+    def append(
+        self, record_id: str, payloads: Sequence[Payload], checksums: Sequence[int], source_digest: bytes
+    ) -> None:
         """Add one row."""
         with refusals(self._partial):
             self._ids.append(record_id.encode())
             self._checksums.append(self._pack_checksums(*checksums))
+            self._digests.append(source_digest)
             for writer, payload in zip(self._columns, payloads, strict=True):
                 writer.append(payload)
 
     def finish(self) -> None:
         """Fill in the headers, fsync, and rename the folder."""
-        with refusals(self._partial):
-            for done in [self._background.submit(writer.finish) for writer in self._writers]:
+        with refusals(self._partial), ThreadPoolExecutor(_SYNCS_AT_ONCE) as background:
+            for done in [background.submit(writer.finish) for writer in self._writers]:
                 done.result()  # all at once: each fsync only waits, and the system writes them together
-        self._background.shutdown()
         sync_file(self._partial)
         publish(self._partial, self._path)
 
     def abort(self) -> None:
         """Remove the unfinished folder."""
-        self._background.shutdown(cancel_futures=True)  # first: an fsync must not meet a closed file
         for writer in self._writers:
             with suppress(OSError):  # closing writes what is buffered, which may be what failed
                 writer.close()
@@ -254,6 +245,7 @@ class MemmapReader:
         self._get: list[Callable[[int], memoryview] | None] = [None] * len(columns)
         self._get_id: Callable[[int], memoryview] | None = None
         self._checksums: memoryview | None = None
+        self._get_digest: Callable[[int], memoryview] | None = None
 
     def payload(self, row: int, column: int) -> Payload:
         """Return a view of one payload."""
@@ -284,6 +276,12 @@ class MemmapReader:
             )
         return int(self._checksums[row * len(self._columns) + column])
 
+    def source_digest(self, row: int) -> bytes:
+        """Return the stored digest of what the record was made from."""
+        if self._get_digest is None:
+            self._get_digest = self._open_fixed(_SOURCE_DIGEST, SOURCE_DIGEST_BYTES)
+        return bytes(self._get_digest(row))
+
     def scan(self, columns: Sequence[int]) -> Iterator[tuple[str, list[Payload]]]:
         """Yield id and payloads of every row."""
         for row in range(self._rows):
@@ -300,7 +298,10 @@ class MemmapReader:
     def _open(self, number: int) -> Callable[[int], memoryview]:
         """Map a column at its first use and return what gets a payload of it."""
         column = self._columns[number]
-        get = self._open_variable(column.name) if column.layout.dtype is None else self._open_fixed(column)
+        if column.layout.is_fixed:
+            get = self._open_fixed(f"{column.name}.npy", column.layout.nbytes)
+        else:
+            get = self._open_variable(column.name)
         self._get[number] = get
         return get
 
@@ -322,9 +323,8 @@ class MemmapReader:
 
         return get
 
-    def _open_fixed(self, column: Column) -> Callable[[int], memoryview]:
-        file = self._files[f"{column.name}.npy"]
-        row_bytes = column.layout.nbytes
+    def _open_fixed(self, name: str, row_bytes: int) -> Callable[[int], memoryview]:
+        file = self._files[name]
         data = self._folder.map(file.path, file.bytes)[file.bytes - row_bytes * self._rows :]
 
         def get(row: int) -> memoryview:

@@ -18,7 +18,7 @@ from shardkit.errors import CorruptShardError
 from shardkit.store.backend import Column, ShardReader, columns_of
 from shardkit.store.backends import BACKENDS
 from shardkit.store.checksum import id_hash
-from shardkit.store.committed_folder import CommittedFolder, require_same
+from shardkit.store.committed_folder import CommittedFolder
 from shardkit.store.ids import IdSequence, share_index
 from shardkit.store.index_files import REJECTED, index_folder
 from shardkit.store.manifest import Manifest, ShardEntry
@@ -30,7 +30,8 @@ class Store:
 
     Opening checks every file against the manifest, in a time that grows with the files and not the rows.
     Shards are opened when first read; if another data set has taken the folder by then, that is a FormatError.
-    Pickles to its path, data set id and generation.
+    Later generations of the same data set do no harm, as long as they keep the files of this one. Pickles to its
+    path, data set id and generation, and opens that generation elsewhere, whichever is current by then.
 
     Attributes:
         path: The folder, absolute.
@@ -45,17 +46,24 @@ class Store:
         [<memory at …>, <memory at …>]
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], generation: int | None = None, dataset_id: str | None = None
+    ) -> None:
         """Open the data set in the folder `path`.
 
+        Args:
+            path: The folder.
+            generation: Which generation to open: the current one by default, or an earlier one that was kept.
+            dataset_id: Which data set that generation was, where it was open elsewhere or before.
+
         Raises:
-            DatasetNotFoundError: There is no manifest.
+            DatasetNotFoundError: There is no manifest, or none of that generation.
             UnsupportedVersionError: It is of another major version.
             ManifestError: The manifest is not valid.
             CorruptShardError: A file is missing, of the wrong size, or its header or ends are off.
             FormatError: The data set was replaced meanwhile.
         """
-        self._folder = CommittedFolder(path)
+        self._folder = CommittedFolder(path, generation, dataset_id)
         self.path = self._folder.path
         self.manifest: Manifest = self._folder.manifest
         self.contract: Contract = self.manifest.contract
@@ -78,8 +86,12 @@ class Store:
     def __len__(self) -> int:
         return self._count
 
+    def __contains__(self, record_id: object) -> bool:
+        """Whether a record has this id."""
+        return record_id in self.ids
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_reopen, (str(self.path), self.manifest.dataset_id, self.manifest.generation))
+        return (Store, (str(self.path), self.manifest.generation, self.manifest.dataset_id))
 
     def id_of(self, row: int) -> str:
         """Return the id in `row`, in ``[0, len(self))``.
@@ -163,6 +175,16 @@ class Store:
         reader, shard_row = self._reader(row)
         return reader.read_id(shard_row)
 
+    def source_digest(self, row: int) -> bytes:
+        """Return the XXH3-128 of what the record in `row` was made from: 16 bytes, all zeros if there is none.
+
+        Raises:
+            IndexError: There is no such row.
+            CorruptShardError: What is stored is inconsistent.
+        """
+        reader, shard_row = self._reader(row)
+        return reader.source_digest(shard_row)
+
     def column(self, name: str) -> npt.NDArray[Any]:
         """Return one value a row of a label or scalar field, over all rows, as a read-only memory map.
 
@@ -228,9 +250,3 @@ class Store:
     def _require_row(self, row: int) -> None:
         if not 0 <= row < self._count:
             raise IndexError(f"{self.path}: row {row} is not in [0, {self._count})")
-
-
-def _reopen(path: str, dataset_id: str, generation: int) -> Store:
-    store = Store(path)
-    require_same(path, store.manifest, dataset_id, generation)
-    return store

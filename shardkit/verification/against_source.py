@@ -1,21 +1,33 @@
 """Proof against the raw input: nothing missing, nothing extra, every value equal, every rejection listed."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from shardkit.contract import Field, FileContent, ImageField, Payload, Rejection, Violation
+from shardkit.contract import Field, FileContent, Payload, Reason, Rejection, Violation
 from shardkit.errors import CorruptShardError, RecordNotFoundError
-from shardkit.ingestion import SeenIds, mark_repeats
-from shardkit.sources import Part, RawRecord, Source
+from shardkit.ingestion import SeenIds, find_repeats
+from shardkit.sources import Part, RawRecord, Source, source_digest
 from shardkit.store import Store
 from shardkit.verification.opened import DataSet
 from shardkit.verification.report import Problem, VerifyReport
 
 RECORDS_PER_CHECK = 512
+
+
+class Listed(NamedTuple):
+    """A record that the data set lists as not stored.
+
+    Attributes:
+        digest: Of its raw input, if it is known.
+        is_deleted: Whether it was stored once, rather than rejected.
+    """
+
+    digest: str | None
+    is_deleted: bool
 
 
 @dataclass(frozen=True)
@@ -26,13 +38,15 @@ class SourceCheck:
         data: The data set.
         source: The raw input.
         part: Which of its records.
-        rejected: Ids of the part that the data set lists as rejected.
+        rejected: Those of the part that the data set lists as not stored, by id.
+        repeats: Positions in the part of records whose id an earlier one has.
     """
 
     data: DataSet
     source: Source
     part: Part
-    rejected: frozenset[str]
+    rejected: Mapping[str, Listed]
+    repeats: frozenset[int]
 
     def describe(self) -> str:
         """Name the part for a message."""
@@ -46,55 +60,82 @@ class SourceFound:
 
     Attributes:
         rows: Rows of the data set that the part accounts for.
+        rejected: Ids listed as rejected that the part accounts for.
         report: The problems.
         records: Records looked at.
     """
 
     rows: tuple[int, ...]
+    rejected: frozenset[str]
     report: VerifyReport
     records: int
 
 
-def plan_source_checks(store: Store, source: Source) -> Iterator[SourceCheck]:
-    """Yield one check a part of the source."""
-    rejected = _rejected_ids(store)
-    seen = SeenIds()
-    for part in source.parts(RECORDS_PER_CHECK):
-        marked = mark_repeats(part, seen, source)
-        yield SourceCheck(DataSet.of(store), source, marked, rejected.intersection(part.ids))
+def plan_source_checks(
+    store: Store, sources: Iterable[Source], rejected: Mapping[str, Listed]
+) -> Iterator[SourceCheck]:
+    """Yield one check a part of each source; an id that comes again, in any of them, is a repeat."""
+    for source in sources:
+        seen = SeenIds()
+        for part in source.parts(RECORDS_PER_CHECK):
+            repeats = frozenset(find_repeats(part, seen, source))
+            known = {record_id: rejected[record_id] for record_id in part.ids if record_id in rejected}
+            yield SourceCheck(DataSet.of(store), source, part, known, repeats)
 
 
-def _rejected_ids(store: Store) -> frozenset[str]:
-    """Return the ids listed as rejected; none if the list is damaged, which the check of what is stored reports."""
+def rejected_ids(store: Store) -> dict[str, Listed]:
+    """Return all that is listed as not stored, by id.
+
+    Empty if the list is damaged, which the check of what is stored reports.
+    """
     try:
-        return frozenset(str(rejection.get("id")) for rejection in store.rejected())
+        return {
+            str(rejection.get("id")): Listed(
+                rejection.get("digest"), rejection.get("reason") == Reason.DELETED
+            )
+            for rejection in store.rejected()
+        }
     except CorruptShardError:
-        return frozenset()
+        return {}
 
 
 def check_source_part(check: SourceCheck) -> SourceFound:
     """Hold each record of a part against what is stored under its id."""
     report = VerifyReport()
-    rows = []
+    rows, rejected = [], []
     store = check.data.open()
-    for record_id, raw in zip(check.part.ids, check.source.read(check.part, store.contract), strict=True):
+    raws = check.source.read(check.part, store.contract)
+    for position, (record_id, raw) in enumerate(zip(check.part.ids, raws, strict=True)):
         report.checked["source records"] += 1
-        is_rejected = record_id in check.rejected
-        try:
-            row = store.row_of(record_id)
-        except (RecordNotFoundError, CorruptShardError):
-            if is_rejected:
-                report.checked["of them rejected at ingest"] += 1
-            else:
-                sentence = f"{raw.source}: is in the source, but neither stored nor listed as rejected"
-                report.found(Problem("missing", sentence, record_id))
-            continue
-        rows.append(row)
-        if not (
-            is_rejected and isinstance(raw, Rejection)
-        ):  # such a one repeats the id of the record that is stored
+        row = None if position in check.repeats else _find(store, record_id)
+        if record_id in check.rejected and (row is None or isinstance(raw, Rejection)):
+            report.checked["of them rejected or deleted"] += 1
+            rejected.append(record_id)
+            _compare_rejected(check, record_id, raw, report)
+        elif row is not None:
+            rows.append(row)
             _compare(store, row, raw, report)
-    return SourceFound(tuple(rows), report, len(check.part.ids))
+        else:
+            sentence = f"{raw.source}: is in the source, but neither stored nor listed as rejected"
+            report.found(Problem("missing", sentence, record_id))
+    return SourceFound(tuple(rows), frozenset(rejected), report, len(check.part.ids))
+
+
+def _find(store: Store, record_id: str) -> int | None:
+    try:
+        return store.row_of(record_id)
+    except (RecordNotFoundError, CorruptShardError):
+        return None
+
+
+def find_unlisted(rejected: Mapping[str, Listed], accounted: Collection[str]) -> VerifyReport:
+    """Report records that were rejected at ingest and are not in the source any more."""
+    report = VerifyReport()
+    for record_id, listed in rejected.items():
+        if not listed.is_deleted and record_id not in accounted:
+            sentence = f"{record_id!r}: was rejected at ingest, and is not in the source any more"
+            report.found(Problem("changed", sentence, record_id))
+    return report
 
 
 def find_extra(store: Store, accounted: npt.NDArray[np.bool_]) -> VerifyReport:
@@ -114,32 +155,49 @@ def find_extra(store: Store, accounted: npt.NDArray[np.bool_]) -> VerifyReport:
     return report
 
 
+def _compare_rejected(
+    check: SourceCheck, record_id: str, raw: RawRecord | Rejection, report: VerifyReport
+) -> None:
+    listed = check.rejected[record_id].digest
+    if listed is None or isinstance(raw, Rejection):
+        return
+    found = source_digest(raw.values, check.data.open().contract.fields).hex()
+    if found != listed:
+        sentence = f"{raw.source}: was rejected at ingest, and its bytes changed since"
+        report.found(Problem("changed", sentence, record_id))
+
+
 def _compare(store: Store, row: int, raw: RawRecord | Rejection, report: VerifyReport) -> None:
     if isinstance(raw, Rejection):
         sentence = f"{raw.source}: is stored, but cannot be read from the source now: {raw.sentence}"
         report.found(Problem("changed", sentence, raw.id))
         return
-    for column, (name, spec) in enumerate(store.contract.fields.items()):
-        try:
-            stored = store.payload(row, column)
-        except CorruptShardError as error:
-            report.found(Problem("record", str(error), raw.id))
-            return
-        fault = _difference(spec, raw.values.get(name), stored)
+    try:
+        listed = store.source_digest(row)
+        stored = store.payloads(row, range(len(store.columns)))
+    except CorruptShardError as error:
+        report.found(Problem("record", str(error), raw.id))
+        return
+    is_same = source_digest(raw.values, store.contract.fields) == listed
+    if not is_same:
+        sentence = f"{raw.source}: its bytes changed since ingest"
+        report.found(Problem("changed", sentence, raw.id))
+    for (name, spec), payload in zip(store.contract.fields.items(), stored, strict=True):
+        value = raw.values.get(name)
+        if isinstance(value, FileContent | bytes):
+            continue  # the digest vouches for it, and spares making its payload anew
+        fault = _difference(spec, value, payload)
         if fault is not None:
             kind = "label" if spec.kind == "label" else "changed"
             report.found(Problem(kind, f"{raw.source}: field {name!r} {fault}", raw.id))
 
 
 def _difference(spec: Field, value: Any, stored: Payload) -> str | None:  # Any: a raw value may be anything
-    """Return how a raw value and what is stored of it differ, or None.
-
-    An image stored untouched is compared as it is, which spares decoding it again; all else is judged anew.
-    """
-    if isinstance(spec, ImageField) and spec.store == "original" and isinstance(value, FileContent | bytes):
-        expected: Payload = value.data if isinstance(value, FileContent) else value
-    elif spec.is_missing(value):
-        return "has no value in the source now"
+    """Return how a raw value and what is stored of it differ, or None."""
+    if spec.is_missing(value):
+        if spec.fallback is None:
+            return "has no value in the source now"
+        expected: Payload = spec.fallback.payload
     else:
         try:
             expected = spec.check(value).payload

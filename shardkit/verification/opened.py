@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from shardkit.store import Store, require_same
+from shardkit.store import Store
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,4 @@ class DataSet:
 
 @lru_cache(maxsize=1)  # opening looks at every file, which would cost more than checking a small shard
 def _opened(data: DataSet) -> Store:
-    store = Store(data.root)
-    require_same(str(data.root), store.manifest, data.dataset_id, data.generation)
-    return store
+    return Store(data.root, data.generation, data.dataset_id)

@@ -1,6 +1,6 @@
 """`verify`: proves what is stored, on its own and against the raw input."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,9 @@ from shardkit.verification.against_source import (
     SourceCheck,
     check_source_part,
     find_extra,
+    find_unlisted,
     plan_source_checks,
+    rejected_ids,
 )
 from shardkit.verification.opened import DataSet
 from shardkit.verification.report import VerifyReport
@@ -24,7 +26,7 @@ from shardkit.verification.stored import ShardCheck, check_files, check_manifest
 
 def verify(
     out: str | Path,
-    source: str | Path | Iterable[Mapping[str, Any]] | None = None,
+    source: str | Path | Source | Iterable[Mapping[str, Any]] | Sequence[str | Path] | None = None,
     *,
     workers: int | None = None,
     progress: bool = False,
@@ -33,7 +35,7 @@ def verify(
 
     Args:
         out: The data set.
-        source: What it was ingested from.
+        source: What it was ingested from; a list of paths if it was appended to.
         workers: Processes; None takes one a usable CPU, 0 works in this process.
         progress: Show a progress bar on standard error.
 
@@ -53,19 +55,26 @@ def verify(
     """
     workers = usable_cpus() if workers is None else workers
     with Store(out) as store:
-        raw = None if source is None else open_source(source)
-        if raw is not None:
-            raw.require(store.contract)
+        sources = _open_sources(source)
+        for each in sources:
+            each.require(store.contract)
         report = VerifyReport(records=len(store))
         report.add(check_manifest(store))
         report.add(check_files(store.path, store.manifest.index.files))
         try:
             _check_stored(store, report, workers, progress)
-            if raw is not None:
-                _check_source(store, raw, report, workers, progress)
+            if sources:
+                _check_sources(store, sources, report, workers, progress)
         finally:
             DataSet.forget()
     return report
+
+
+def _open_sources(source: Any) -> list[Source]:  # Any: see `verify`
+    if source is None:
+        return []
+    is_list = isinstance(source, list | tuple) and all(isinstance(each, str | Path) for each in source)
+    return [open_source(each) for each in (source if is_list else [source])]
 
 
 def _check_stored(store: Store, report: VerifyReport, workers: int, progress: bool) -> None:
@@ -78,14 +87,21 @@ def _check_stored(store: Store, report: VerifyReport, workers: int, progress: bo
             bar.update(check.count)
 
 
-def _check_source(store: Store, source: Source, report: VerifyReport, workers: int, progress: bool) -> None:
+def _check_sources(
+    store: Store, sources: Sequence[Source], report: VerifyReport, workers: int, progress: bool
+) -> None:
     accounted = np.zeros(len(store), dtype=np.bool_)
-    checks = plan_source_checks(store, source)
+    rejected, accounted_rejected = rejected_ids(store), set[str]()
+    checks = plan_source_checks(store, sources, rejected)
     results = run_ordered(check_source_part, checks, workers, SourceCheck.describe)
-    bar = tqdm(total=source.count(), unit=" records", desc="source", disable=None if progress else True)
+    counts = [source.count() for source in sources]
+    total = None if None in counts else sum(count for count in counts if count is not None)
+    bar = tqdm(total=total, unit=" records", desc="source", disable=None if progress else True)
     with bar, closing(results):
         for found in results:
             accounted[list(found.rows)] = True
+            accounted_rejected |= found.rejected
             report.add(found.report)
             bar.update(found.records)
     report.add(find_extra(store, accounted))
+    report.add(find_unlisted(rejected, accounted_rejected))

@@ -119,15 +119,15 @@ def test_infer_writes_a_contract_that_marks_the_open_decisions(
     photo.convert("L").crop((0, 0, 9, 9)).save(raw / "cat" / "gray.png")
     text = shardkit("contract", "infer", raw)
     assert 'classes = ["cat", "dog"]' in text
-    (line,) = [line for line in text.splitlines() if "DECIDE" in line]
-    assert line.startswith('grayscale = "reject"')
-    assert "1 of 13" in line
+    assert text.count("DECIDE") == 1
+    comment, _ = text.split('\ngrayscale = "reject"\n')
+    assert comment.splitlines()[-1].startswith("# DECIDE: 1 of 13 records")
     (tmp_path / "c.toml").write_text(text.replace('grayscale = "reject"', 'grayscale = "convert"'))
     assert printed("ingest", raw, tmp_path / "out", "--contract", tmp_path / "c.toml")["stored"] == 13
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interrupted_ingest_leaves_no_data_set(
+def test_an_interrupted_ingest_leaves_no_data_set_and_is_resumed(
     raw: Path, tmp_path: Path, number: int, status: int
 ) -> None:
     with Image.open(raw / "cat" / "01.jpg") as image:
@@ -145,7 +145,14 @@ def test_an_interrupted_ingest_leaves_no_data_set(
     assert run.returncode == status, errors
     assert "Traceback" not in errors
     assert not (out / "manifest.json").exists()
-    assert not list(out.glob("shards/*"))
+    finished = len(list(out.glob("ingest/0*.json")))
+    if number == signal.SIGINT and finished:
+        assert f"{finished} finished shard" in errors
+        assert "--resume" in errors
+    again = subprocess.run([*command, "--records-per-shard", "8", "--resume"], capture_output=True, text=True)
+    assert again.returncode == 0, again.stderr
+    assert f"{finished} shards taken over" in again.stdout or not finished
+    assert not (out / "ingest").exists()
 
 
 def test_help_lists_the_commands() -> None:

@@ -1,3 +1,4 @@
+import io
 import math
 from typing import Any
 
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from shardkit.contract import ArrayField, FileContent, Reason, Violation
+from shardkit.contract import ArrayField, FileContent, Padding, Reason, Violation
 from shardkit.errors import ContractError, FormatError
 
 FIXED = ArrayField("int16", (2, 3))
@@ -42,6 +43,11 @@ def test_a_varying_shape_is_stored_with_its_axis_sizes_in_front() -> None:
         np.asfortranarray(np.array([[1, 2, 3], [4, 5, 6]], np.int16)),
         torch.tensor([[1, 2, 3], [4, 5, 6]], dtype=torch.int16),
         torch.tensor([[1, 4], [2, 5], [3, 6]], dtype=torch.uint8).T,
+        np.array([[1, 2, 3], [4, 5, 6]], ">i2"),
+        np.array([[0, 1, 2, 3], [0, 4, 5, 6]], np.int16)[:, 1:],
+        np.array([[9, 3, 2, 1], [9, 6, 5, 4]], np.int16)[:, :0:-1],
+        [np.array([1, 2, 3], np.int8), np.array([4, 5, 6], np.int8)],
+        [[np.int64(1), np.int8(2), 3], [4, 5, np.uint64(6)]],
     ],
 )
 def test_what_holds_the_same_numbers_is_stored_the_same(value: object) -> None:
@@ -81,6 +87,15 @@ def test_any_array_comes_back(array: np.ndarray[Any, Any], is_fixed: bool) -> No
         (FIXED, torch.zeros(2, 3, dtype=torch.float32, requires_grad=True)),
         (VARIABLE, np.zeros((1, 2), np.float64)),
         (ArrayField("bool", (1,)), [1]),
+        (ArrayField("bool", (1,)), np.array([1], np.uint8)),
+        (ArrayField("float32", (1,)), torch.zeros(1, dtype=torch.bfloat16)),
+        (ArrayField("float64", (1,)), np.zeros(1, np.longdouble)),
+        (ArrayField("float64", (1,)), np.zeros(1, complex)),
+        (ArrayField("int64", (1,)), np.zeros(1, "m8[s]")),
+        (ArrayField("int64", (1,)), np.zeros(1, np.uint64)),
+        (ArrayField("int64", (1,)), [np.timedelta64(1, "s")]),
+        (ArrayField("int64", (1,)), [np.float64(1)]),
+        (ArrayField("uint8", (2,)), np.ma.masked_array(np.zeros(2, np.uint8), [False, True])),
     ],
 )
 def test_what_cannot_be_taken_without_loss_is_a_wrong_type(field: ArrayField, value: object) -> None:
@@ -130,6 +145,63 @@ def test_a_whole_number_that_float64_would_round_is_refused(dtype: type, number:
 def test_whole_numbers_that_float64_holds_are_taken(array: np.ndarray[Any, Any]) -> None:
     field = ArrayField("float64", (4,))
     assert [int(number) for number in field.decode(field.check(array).payload)] == array.tolist()
+
+
+def test_a_dtype_that_numpy_does_not_have_is_named_with_what_to_do() -> None:
+    with pytest.raises(
+        Violation, match=r"this Tensor of torch\.bfloat16 as an array: convert or detach it first"
+    ):
+        ArrayField("float32", (1,)).check(torch.zeros(1, dtype=torch.bfloat16))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "numbers"),
+    [
+        ("int64", [-(2**63), 2**63 - 1]),
+        ("uint64", [0, 2**64 - 1]),
+        ("int8", [-128, 127]),
+        ("bool", [True, False]),
+        ("float32", [float(np.finfo("float32").max), -0.0]),
+        ("float64", [5e-324, 1.7976931348623157e308]),
+    ],
+)
+def test_the_extremes_of_a_dtype_come_back_from_lists_and_arrays(dtype: str, numbers: list[Any]) -> None:
+    field = ArrayField(dtype, (2,))
+    for value in (numbers, np.array(numbers, dtype), np.array(numbers, np.dtype(dtype).newbyteorder(">"))):
+        assert field.decode(field.check(value).payload).tolist() == numbers
+
+
+def test_an_axis_that_varies_may_be_of_length_0_and_any_other_may_not() -> None:
+    for value in ([], np.zeros((0, 2), np.float32), torch.zeros(0, 2)):
+        if len(np.shape(value)) == 2:
+            assert VARIABLE.decode(VARIABLE.check(value).payload).shape == (0, 2)
+        else:
+            assert reason(VARIABLE, value) is Reason.WRONG_SHAPE
+    assert reason(VARIABLE, np.zeros((2, 0), np.float32)) is Reason.WRONG_SHAPE
+
+
+def test_the_bytes_of_a_npy_file_are_an_array_with_or_without_a_name() -> None:
+    stream = io.BytesIO()
+    np.save(stream, np.asfortranarray(np.array([[1, 2, 3], [4, 5, 6]], ">i2")))
+    for value in (stream.getvalue(), FileContent(stream.getvalue(), "a.npy")):
+        assert FIXED.decode(FIXED.check(value).payload).tolist() == [[1, 2, 3], [4, 5, 6]]
+
+
+def test_pad_value_is_an_element_of_the_dtype_and_needs_an_axis_that_varies() -> None:
+    assert ArrayField("bool", (-1,), pad_value=False).padding == Padding(False, (-1,))
+    assert ArrayField("float32", (3, -1), pad_value=-1).padding == Padding(-1, (3, -1))
+    assert VARIABLE.padding is None
+    assert "pad_value" not in VARIABLE.to_dict()
+    for dtype, shape, value in (
+        ("bool", (-1,), 0),
+        ("uint8", (-1,), 256),
+        ("uint8", (-1,), 0.5),
+        ("float32", (-1,), 1e39),
+        ("float32", (-1,), math.nan),
+        ("uint8", (2,), 0),
+    ):
+        with pytest.raises(ContractError, match=r"^pad_value = "):
+            ArrayField(dtype, shape, pad_value=value)
 
 
 def test_a_shape_may_be_given_as_a_list() -> None:
@@ -206,6 +278,7 @@ def test_wrong_keys_are_refused(keys: dict[str, object], text: str) -> None:
         (VARIABLE, np.array([1, 3], "<u8").tobytes() + b"\0" * 12),
         (VARIABLE, np.array([2, 2], "<u8").tobytes() + b"\0" * 15),
         (VARIABLE, np.array([2**63, 2], "<u8").tobytes()),
+        (ArrayField("int32", (-1, -1)), np.array([0, 2**63], "<u8").tobytes()),
     ],
 )
 def test_a_payload_whose_length_or_shape_is_wrong_is_a_format_error(

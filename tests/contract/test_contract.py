@@ -19,6 +19,7 @@ from shardkit.contract import (
     Rejection,
     ScalarField,
     TextField,
+    TokensField,
 )
 from shardkit.errors import ContractError, RecordRejectedError
 
@@ -104,6 +105,13 @@ def test_check_of_a_record_without_an_id_says_so() -> None:
         CONTRACT.check({"label": "cat", "weight": 2})
 
 
+def test_the_mask_of_a_field_that_is_not_padded_may_be_a_field() -> None:
+    fields = {"x": ArrayField("int8", (-1,)), "x_mask": ArrayField("bool", (-1,))}
+    assert list(Contract(fields).fields) == ["x", "x_mask"]
+    with pytest.raises(ContractError, match="'x_mask'"):
+        Contract(fields | {"x": ArrayField("int8", (-1,), pad_value=0)})
+
+
 def test_several_image_fields_are_judged_each_on_its_own() -> None:
     contract = Contract({"left": ImageField(), "right": ImageField()})
     verdict = contract.judge("a", "", {"left": None, "right": b""})
@@ -142,8 +150,8 @@ def test_a_name_that_may_not_name_a_field_is_refused(name: str) -> None:
         ({"fields": {"a": {}}}, '[fields.a] no key "type"', ("fields", "a")),
         (
             {"fields": {"a": {"type": "imag"}}},
-            '[fields.a] type = "imag": allowed are "image", "label", "scalar", "array", "text", "bytes", '
-            '"json"; did you mean "image"?',
+            '[fields.a] type = "imag": allowed are "image", "label", "scalar", "array", "text", "tokens", '
+            '"bytes", "json"; did you mean "image"?',
             ("fields", "a", "type"),
         ),
         (
@@ -166,6 +174,11 @@ def test_a_name_that_may_not_name_a_field_is_refused(name: str) -> None:
             {"fields": {"id": {"type": "text"}}},
             "[fields.id] field name 'id' is not allowed",
             ("fields", "id"),
+        ),
+        (
+            {"fields": {"x": {"type": "tokens"}, "x_mask": {"type": "text"}}},
+            "field name 'x_mask' is not allowed: batches hold the mask of 'x' under it",
+            ("fields", "x_mask"),
         ),
     ],
 )
@@ -206,11 +219,18 @@ _FIELDS = st.one_of(
     _ARRAYS,
     _IMAGES,
     st.builds(TextField, st.none() | st.integers(1, 2**31)),
+    st.builds(TextField, encoding=st.sampled_from(["utf-8", "cp1252"]), default=st.none() | _WORDS),
+    st.builds(
+        TokensField,
+        dtype=st.sampled_from(["int32", "uint16"]),
+        pad_value=st.integers(-1, 5),
+        default=st.none() | st.lists(st.integers(0, 9), max_size=4),
+    ),
     st.builds(BytesField, st.none() | st.integers(1, 2**40)),
     st.just(JsonField()),
 )
 _NAMES = st.from_regex(r"[A-Za-z][A-Za-z0-9_]{0,10}", fullmatch=True).filter(
-    lambda name: name not in ("id", "is_pad", "checksum")
+    lambda name: name not in ("id", "is_pad", "checksum") and not name.endswith("_mask")
 )
 _CONTRACTS = st.builds(
     Contract,

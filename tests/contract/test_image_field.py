@@ -72,6 +72,13 @@ def reason(field: ImageField, value: object) -> Reason:
         ({"store": "jpeg", "quality": 101}, r"^quality = 101"),
         ({"store": "jpeg", "max_side": 0}, r"^max_side = 0"),
         ({"store": "jpeg", "subsampling": "411"}, r'^subsampling = "411".*"420"'),
+        ({"resize": [8, 8]}, r'^resize = \[8, 8\].*store = "jpeg" or "raw"'),
+        ({"store": "raw", "resize": [8]}, r"^resize = \[8\].*\[H, W\]"),
+        ({"store": "raw", "resize": [8, 65501]}, r"^resize = 65501.*65500"),
+        ({"store": "raw", "resize": [8, 8], "size": [8, 8]}, r"^size = \[8, 8\]: leave it out: resize"),
+        ({"store": "jpeg", "resize": [8, 8], "max_side": 9}, r"^max_side = 9: leave it out: resize"),
+        ({"store": "jpeg", "resize": [8, 8], "fit": "pad"}, r'^fit = "pad".*"crop", "stretch"'),
+        ({"store": "jpeg", "fit": "crop"}, r'^fit = "crop": allowed only with resize'),
     ],
 )
 def test_a_wrong_key_is_named_with_what_is_allowed(keys: dict[str, Any], part: str) -> None:
@@ -257,7 +264,7 @@ def test_a_reencoded_image_has_its_policies_behind_it(mode: str) -> None:
     exif[0x0112] = 6
     field = ImageField(mode=mode, store="jpeg", max_side=30, quality=95, subsampling="444")
     checked = field.check(encode(image, exif=exif))
-    assert checked.converted == ("orientation",)
+    assert checked.converted == ("orientation", "max_side")
     stored = Image.open(io.BytesIO(bytes(checked.payload)))
     assert (stored.size, stored.mode, dict(stored.getexif())) == ((20, 30), mode, {})
     np.testing.assert_array_equal(
@@ -303,7 +310,8 @@ def test_what_was_never_let_in_reaches_no_decoder(field: ImageField, payload: by
 def test_a_stored_image_of_another_size_than_the_contract_asks_for_is_refused(kind: str) -> None:
     data = encode(PHOTO, kind)
     assert ImageField(size=(40, 60)).decode(data).shape == (40, 60, 3)
-    for field in (ImageField(size=(60, 40)), ImageField(max_size=(39, 60))):
+    fields = [ImageField(size=(60, 40)), ImageField(max_size=(39, 60))]
+    for field in [*fields, ImageField(store="jpeg", resize=(9, 9))][: 3 if kind == "JPEG" else 2]:
         with pytest.raises(FormatError, match=r"\[H, W\] is \[40, 60\]"):
             field.decode(data)
 

@@ -63,10 +63,32 @@ def test_a_number_outside_of_the_classes_is_out_of_range(value: object) -> None:
 
 
 def test_a_label_of_exactly_num_classes_hints_at_counting_from_1() -> None:
-    with pytest.raises(Violation, match="the label is '10'; allowed are 0 to 9; labels count from 0"):
+    with pytest.raises(
+        Violation, match=r"'10'; allowed are 0 to 9; if the labels count from 1, .* first = 1"
+    ):
         TEN.check("10")
     with pytest.raises(Violation, match=r"the label is 11; allowed are 0 to 9$"):
         TEN.check(11)
+
+
+def test_numbers_may_count_from_1_and_are_stored_from_0() -> None:
+    field = LabelField(num_classes=10, first=1)
+    assert [field.decode(field.check(value).payload) for value in (1, "10")] == [0, 9]
+    assert field.check("10").seen == "9"  # as it is delivered
+    assert reason(field, 11) is Reason.LABEL_RANGE
+    with pytest.raises(Violation, match=r"the label is 0; allowed are 1 to 10; first = 1 .* count from 1"):
+        field.check(0)
+
+
+def test_first_says_where_class_numbers_count_from_and_nothing_of_names() -> None:
+    field = LabelField(classes=("cat", "dog", "7"), first=1)
+    assert [field.check(value).seen for value in (1, 3, "cat", "7")] == ["cat", "7", "cat", "7"]
+    assert reason(field, 0) is Reason.LABEL_RANGE
+
+
+def test_first_is_absent_from_the_table_where_it_is_0() -> None:
+    assert TEN.to_dict() == {"type": "label", "num_classes": 10}
+    assert LabelField(num_classes=2, first=1).to_dict() == {"type": "label", "num_classes": 2, "first": 1}
 
 
 @given(st.text(st.sampled_from("0123456789 +-_.eE٣x"), max_size=4))
@@ -129,6 +151,7 @@ def test_an_unknown_class_names_close_ones_or_the_first_few() -> None:
         ({"num_classes": True}, "num_classes = true"),
         ({"num_classes": 2.0}, "num_classes = 2.0"),
         ({"num_classes": 2**63}, "num_classes"),
+        ({"num_classes": 2, "first": -1}, "first = -1: allowed is a whole number from 0"),
         ({"classes": ()}, "classes = []: allowed is a list of distinct, non-empty names"),
         ({"classes": "abc"}, 'classes = "abc"'),
         ({"classes": ("a", "")}, "'' is no name"),

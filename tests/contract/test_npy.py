@@ -77,6 +77,10 @@ def test_objects_are_refused_and_never_unpickled() -> None:
             with_header(b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000,)}"),
             Reason.TRUNCATED,
         ),
+        (
+            with_header(b"{'descr': '<f8', 'fortran_order': False, 'shape': (0, 9223372036854775808)}"),
+            Reason.BAD_HEADER,
+        ),
         (with_header(b"(" * 9_000), Reason.BAD_HEADER),
         (with_header(b"\xff\xfe"), Reason.BAD_HEADER),
     ],

@@ -56,6 +56,74 @@ def test_a_wrong_limit_is_refused(limit: object) -> None:
         TextField(max_length=limit)  # type: ignore[arg-type]
 
 
+def test_a_text_may_have_a_fewest_length() -> None:
+    field = TextField(min_length=2)
+    assert field.check("éé").payload == "éé".encode()
+    with pytest.raises(Violation, match="1 characters; at least 2") as caught:
+        field.check("é")
+    assert caught.value.reason is Reason.TOO_SHORT
+    with pytest.raises(ContractError, match="max_length = 1: min_length is 2"):
+        TextField(max_length=1, min_length=2)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "raw"),
+    [
+        ("utf-8", b"\xc3\xa9\xe2\x82\xac"),
+        ("utf-8", b"\xef\xbb\xbf\xc3\xa9\xe2\x82\xac"),
+        ("utf-16", b"\xff\xfe\xe9\0\xac\x20"),
+        ("utf-16", b"\xfe\xff\0\xe9\x20\xac"),
+        ("utf-16-le", b"\xe9\0\xac\x20"),
+        ("utf-16-le", b"\xff\xfe\xe9\0\xac\x20"),
+        ("utf-16-be", b"\0\xe9\x20\xac"),
+        ("cp1252", b"\xe9\x80"),
+    ],
+)
+def test_bytes_and_files_are_decoded_as_the_contract_says_and_stored_as_utf8(
+    encoding: str, raw: bytes
+) -> None:
+    field = TextField(encoding=encoding)
+    for value in (raw, FileContent(raw, "a.txt"), "é€"):
+        assert field.check(value).payload == "é€".encode()
+
+
+def test_latin_1_takes_every_byte_and_a_str_keeps_its_byte_order_mark() -> None:
+    assert (
+        TextField(encoding="latin-1").check(bytes(range(256))).payload
+        == "".join(map(chr, range(256))).encode()
+    )
+    assert TextField().check("\ufeffa").payload == b"\xef\xbb\xbfa"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "raw", "said"),
+    [
+        ("ascii", b"a\xe9", "not ASCII at byte 1"),
+        ("cp1252", b"ab\x81", "not CP1252 at byte 2"),
+        ("utf-16", b"a\0b\0", "no byte order mark"),
+        ("utf-16", b"a", "no byte order mark"),
+        ("utf-16", b"\xff\xfea", "not UTF-16 at byte 2"),
+        ("utf-16-be", b"\xd8\0\0a", "not UTF-16-BE at byte 0"),
+    ],
+)
+def test_bytes_of_another_encoding_are_refused_naming_the_byte(encoding: str, raw: bytes, said: str) -> None:
+    with pytest.raises(Violation, match=said) as caught:
+        TextField(encoding=encoding).check(raw)
+    assert caught.value.reason is Reason.BAD_ENCODING
+
+
+@pytest.mark.parametrize("encoding", ["utf8", "UTF-8", "utf-7", "rot13", "", None, 8])
+def test_an_encoding_that_is_not_listed_is_refused(encoding: object) -> None:
+    with pytest.raises(ContractError, match=r'encoding = .*: allowed are "utf-8", "utf-16"'):
+        TextField(encoding=encoding)  # type: ignore[arg-type]
+
+
+def test_keys_at_their_defaults_are_absent_from_the_table() -> None:
+    assert TextField(max_length=3).to_dict() == {"type": "text", "max_length": 3}
+    later = {"type": "text", "min_length": 1, "encoding": "ascii"}
+    assert TextField(min_length=1, encoding="ascii").to_dict() == later
+
+
 def test_a_payload_that_is_not_utf8_is_a_format_error() -> None:
     with pytest.raises(FormatError, match="byte 1"):
         TextField().decode(b"a\xff")

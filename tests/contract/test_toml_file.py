@@ -90,12 +90,13 @@ def test_a_path_that_no_file_can_have_is_an_output_error_and_leaves_nothing(
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["file", "folder"]
 
 
-def test_comments_stand_behind_their_key() -> None:
+def test_comments_stand_above_their_key() -> None:
     text = render_toml(
-        Contract({"label": LabelField(num_classes=3)}).to_dict(),
-        {("fields", "label", "num_classes"): "DECIDE: 3?"},
+        Contract({"label": LabelField(num_classes=3), "text": TextField()}).to_dict(),
+        {("fields", "text", "type"): "DECIDE: a default?", ("fields", "label", "num_classes"): "DECIDE: 3?"},
     )
-    assert "num_classes = 3 # DECIDE: 3?\n" in text
+    assert text.startswith('[fields.label]\ntype = "label"\n# DECIDE: 3?\nnum_classes = 3\n')
+    assert '[fields.text]\n# DECIDE: a default?\ntype = "text"\n' in text
 
 
 @pytest.mark.parametrize(

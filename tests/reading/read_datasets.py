@@ -40,10 +40,10 @@ def write_records(
         writer = create_shard(root, number, backend, columns)
         for record in some:
             payloads = [checked.payload for checked in contract.check(record).values]
-            writer.append(record["id"], payloads, record_checksums(record["id"], payloads))
+            writer.append(record["id"], payloads, record_checksums(record["id"], payloads), bytes(16))
         writer.finish()
         entries.append(seal_shard(root, number, backend, columns, len(some)))
-    index = write_index(root, 1, contract, entries, [])
+    index = write_index(root, 1, contract, entries, []).entry
     commit(root, make_manifest(1, contract, entries, index, {"name": "test"}))
     return root
 

@@ -1,11 +1,23 @@
 """How samples become a batch."""
 
+import copy
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from read_datasets import write_records
+from torch.utils.data import DataLoader, default_collate
 
+from shardkit.contract import ArrayField, Contract, LabelField, Padding, TextField, TokensField
 from shardkit.errors import TransformError
-from shardkit.reading import collate
+from shardkit.reading import ShardDataset, ShardIterableDataset, collate
+from shardkit.reading.collate import PaddedSample
 
 
 def test_each_kind_of_value_becomes_what_is_documented() -> None:
@@ -98,3 +110,227 @@ def test_values_of_mixed_types_and_integers_beyond_64_bits_stay_a_list() -> None
 def test_samples_with_different_fields_are_an_error_naming_both() -> None:
     with pytest.raises(TransformError, match=r"'a' and 'b'.*\['id', 'x'\] and \['id', 'y'\]"):
         collate([{"id": "a", "x": 1}, {"id": "b", "y": 1}])
+
+
+TOKENS = Padding(0, (-1,))
+
+
+def padded(padding: Padding, *values: Any) -> list[dict[str, Any]]:
+    return [
+        PaddedSample({"id": str(number), "x": value}, {"x": padding}) for number, value in enumerate(values)
+    ]
+
+
+def test_sequences_are_padded_to_the_longest_beside_a_mask() -> None:
+    values = torch.tensor([1, 2, 3]), torch.tensor([4]), torch.zeros(0, dtype=torch.int64)
+    batch = collate(padded(Padding(-1, (-1,)), *values))
+    assert batch["x"].tolist() == [[1, 2, 3], [4, -1, -1], [-1, -1, -1]]
+    assert batch["x_mask"].tolist() == [[True, True, True], [True, False, False], [False, False, False]]
+    assert (batch["x"].dtype, batch["x_mask"].dtype) == (torch.int64, torch.bool)
+    assert list(batch) == ["id", "x", "x_mask"]
+    assert type(batch) is dict
+
+
+def test_sequences_are_padded_to_the_length_that_the_contract_gives() -> None:
+    batch = collate(padded(Padding(0, (-1,), 4), torch.tensor([1, 2]), torch.tensor([3])))
+    assert batch["x"].tolist() == [[1, 2, 0, 0], [3, 0, 0, 0]]
+    assert batch["x_mask"].tolist() == [[True, True, False, False], [True, False, False, False]]
+
+
+def test_a_batch_of_nothing_but_empty_sequences_has_no_columns() -> None:
+    batch = collate(padded(TOKENS, *[torch.zeros(0, dtype=torch.int32)] * 2))
+    assert (batch["x"].shape, batch["x"].dtype, batch["x_mask"].shape) == ((2, 0), torch.int32, (2, 0))
+
+
+def test_the_mask_has_the_varying_axes_and_only_those() -> None:
+    small, large = torch.full((1, 2, 2), 1.5), torch.full((3, 2, 1), 2.5)
+    batch = collate(padded(Padding(0.5, (-1, 2, -1)), small, large))
+    assert batch["x"].shape == (2, 3, 2, 2)
+    assert batch["x"][0].tolist() == [[[1.5, 1.5]] * 2, [[0.5, 0.5]] * 2, [[0.5, 0.5]] * 2]
+    assert batch["x"][1].tolist() == [[[2.5, 0.5]] * 2] * 3
+    assert batch["x_mask"].tolist() == [
+        [[True, True], [False, False], [False, False]],
+        [[True, False], [True, False], [True, False]],
+    ]
+
+
+@given(
+    st.lists(st.lists(st.integers(-(2**31), 2**31 - 1), max_size=6), min_size=1, max_size=5), st.booleans()
+)
+def test_what_the_mask_lets_through_is_every_sequence(sequences: list[list[int]], is_long: bool) -> None:
+    values = [torch.tensor(sequence, dtype=torch.int32) for sequence in sequences]
+    batch = collate(padded(Padding(7, (-1,), 6 if is_long else None), *values))
+    assert [row[mask].tolist() for row, mask in zip(batch["x"], batch["x_mask"], strict=True)] == sequences
+    assert (batch["x"][~batch["x_mask"]] == 7).all()
+    assert batch["x"].shape == (len(sequences), 6 if is_long else max(map(len, sequences)))
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=4))
+def test_arrays_of_two_varying_axes_come_back_through_their_mask(shapes: list[tuple[int, int]]) -> None:
+    values = [torch.arange(rows * 2 * width).reshape(rows, 2, width) for rows, width in shapes]
+    batch = collate(padded(Padding(-1, (-1, 2, -1)), *values))
+    for row, mask, value in zip(batch["x"], batch["x_mask"], values, strict=True):
+        assert mask.sum() == value.shape[0] * value.shape[2]
+        assert row.movedim(1, 2)[mask].flatten().tolist() == value.movedim(1, 2).flatten().tolist()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.uint16, torch.uint64, torch.bool])
+def test_every_dtype_is_padded(dtype: torch.dtype) -> None:
+    batch = collate(padded(TOKENS, torch.ones(2, dtype=dtype), torch.ones(1, dtype=dtype)))
+    assert (batch["x"].dtype, batch["x"].tolist()) == (dtype, [[1, 1], [1, 0]])
+
+
+def test_numpy_arrays_of_a_transform_are_padded_and_tensors_keep_their_gradient() -> None:
+    read_only = np.arange(2)
+    read_only.flags.writeable = False
+    assert collate(padded(TOKENS, read_only[::-1], np.arange(1)))["x"].tolist() == [[1, 0], [0, 0]]
+    weight = torch.ones(2, requires_grad=True)
+    collate(padded(TOKENS, weight, weight[:1]))["x"].sum().backward()
+    assert weight.grad is not None
+    assert weight.grad.tolist() == [2, 1]
+
+
+def test_what_a_transform_made_another_kind_of_value_is_treated_like_any_other() -> None:
+    assert collate(padded(TOKENS, "a", "b")) == {"id": ["0", "1"], "x": ["a", "b"]}
+    assert set(collate(padded(TOKENS, torch.tensor(1), torch.tensor(2)))) == {"id", "x"}
+
+
+def test_a_mask_that_the_samples_bring_stands() -> None:
+    samples = padded(TOKENS, torch.tensor([1, 2]), torch.tensor([3, 4]))
+    for sample in samples:
+        sample["x_mask"] = torch.tensor([True, False])
+    assert collate(samples)["x_mask"].tolist() == [[True, False], [True, False]]
+
+
+@pytest.mark.parametrize(
+    ("padding", "second", "said"),
+    [
+        (
+            TOKENS,
+            torch.zeros(1, dtype=torch.int32),
+            r"int32\[1\] cannot be padded to one tensor with int64\[2\]",
+        ),
+        (TOKENS, torch.zeros(1, 1, dtype=torch.int64), r"int64\[1, 1\] cannot be padded"),
+        (TOKENS, "text", "a value of type str cannot be padded"),
+        (
+            Padding(0, (-1,), 2),
+            torch.zeros(3, dtype=torch.int64),
+            r"int64\[3\] is longer than max_length = 2",
+        ),
+    ],
+)
+def test_what_cannot_be_padded_is_an_error_naming_sample_field_and_shapes(
+    padding: Padding, second: object, said: str
+) -> None:
+    with pytest.raises(TransformError, match=rf"sample '1', field 'x': {said}"):
+        collate(padded(padding, torch.zeros(2, dtype=torch.int64), second))
+
+
+def test_axes_that_do_not_vary_must_agree() -> None:
+    said = r"float32\[1, 3\] cannot be padded to one tensor with float32\[1, 2\]"
+    with pytest.raises(TransformError, match=said):
+        collate(padded(Padding(0, (-1, 2)), torch.zeros(1, 2), torch.zeros(1, 3)))
+
+
+@pytest.mark.parametrize(
+    "duplicate", [copy.copy, copy.deepcopy, lambda sample: pickle.loads(pickle.dumps(sample))]
+)
+def test_a_copy_of_a_sample_is_padded_as_well(duplicate: Callable[[Any], Any]) -> None:
+    samples = padded(TOKENS, torch.tensor([1, 2]), torch.tensor([3]))
+    assert collate([duplicate(sample) for sample in samples])["x"].tolist() == [[1, 2], [3, 0]]
+
+
+SEQUENCES = [[1, 2, 3], [], [4], [5, 6], [], []]
+
+
+@pytest.fixture
+def sequences(tmp_path: Path, backend: str) -> Path:
+    """Six records with tokens and other arrays of varying length, in two shards."""
+    fields = {
+        "label": LabelField(num_classes=10),
+        "tokens": TokensField("uint16", pad_value=-100),
+        "points": ArrayField("float32", (-1, 2), pad_value=0),
+        "loose": ArrayField("uint8", (-1,)),
+        "text": TextField(),
+    }
+    records = [
+        {
+            "id": str(number),
+            "label": number,
+            "tokens": tokens,
+            "points": np.full((number, 2), number, np.float32),
+            "loose": tokens,
+            "text": str(tokens),
+        }
+        for number, tokens in enumerate(SEQUENCES)
+    ]
+    return write_records(tmp_path / "data", backend, Contract(fields), records, rows_per_shard=4)
+
+
+def unpadded(batch: dict[str, Any]) -> list[list[int]]:
+    return [row[mask].tolist() for row, mask in zip(batch["tokens"], batch["tokens_mask"], strict=True)]
+
+
+def shifted(sample: dict[str, Any]) -> dict[str, Any]:
+    return dict(sample) | {"tokens": sample["tokens"] + 1}
+
+
+def test_a_data_set_delivers_tensors_and_tells_collate_how_to_pad_them(sequences: Path) -> None:
+    data = ShardDataset(sequences)
+    assert data[0]["tokens"].tolist() == [1, 2, 3]
+    assert data[0]["tokens"].dtype == torch.int32
+    one_by_one = [data[row] for row in range(6)]
+    for samples in (one_by_one, data.__getitems__(range(6)), [data.get(str(row)) for row in range(6)]):
+        batch = collate(samples)
+        assert unpadded(batch) == SEQUENCES
+        assert batch["tokens"].tolist()[2] == [4, -100, -100]
+        assert batch["points"].shape == (6, 5, 2)
+        assert batch["points_mask"].sum(1).tolist() == list(range(6))
+        assert isinstance(batch["loose"], list)
+        assert list(batch) == [
+            *("id", "label", "tokens", "tokens_mask", "points", "points_mask", "loose", "text"),
+        ]
+
+
+def test_samples_are_plain_dicts_where_nothing_that_is_read_is_padded(sequences: Path) -> None:
+    data = ShardDataset(sequences, fields=["label", "loose"])
+    for sample in (data[0], data.__getitems__([0])[0]):
+        assert type(sample) is dict
+    assert type(ShardDataset(sequences)[0]) is PaddedSample
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_new_dict_of_a_transform_is_padded_as_well(sequences: Path, num_workers: int) -> None:
+    by_rows = ShardDataset(sequences, transform=shifted, may_reshape=True)
+    by_batch = ShardIterableDataset(sequences, 6, shuffle=False, transform=shifted, may_reshape=True)
+    for loader in (
+        DataLoader(by_rows, 6, num_workers=num_workers, collate_fn=collate),
+        DataLoader(by_batch, None, num_workers=num_workers),
+    ):
+        (batch,) = loader
+        assert unpadded(batch) == [[token + 1 for token in tokens] for tokens in SEQUENCES]
+        assert batch["tokens"].is_shared() == batch["tokens_mask"].is_shared() == (num_workers > 0)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_worker_delivers_a_batch_of_empty_sequences(sequences: Path, num_workers: int) -> None:
+    data = ShardDataset(sequences, fields=["tokens"])
+    loader = DataLoader(data, 3, sampler=[1, 4, 5], num_workers=num_workers, collate_fn=collate)
+    (batch,) = loader
+    assert (batch["tokens"].shape, batch["tokens_mask"].shape) == ((3, 0), (3, 0))
+
+
+def test_repeats_that_fill_the_last_batch_are_padded_and_marked(sequences: Path) -> None:
+    data = ShardIterableDataset(sequences, 4, shuffle=False, tail="pad", rank=1, world_size=4)
+    (batch,) = data
+    assert batch["id"] == ["2", "3"]
+    assert batch["is_pad"].tolist() == [False, False]
+    assert unpadded(batch) == [[4], [5, 6]]
+    (last,) = ShardIterableDataset(sequences, 4, shuffle=False, tail="pad", rank=3, world_size=4)
+    assert last["is_pad"].tolist() == [True, True]
+    assert unpadded(last) == [[1, 2, 3], []]
+
+
+def test_torch_itself_collates_such_samples_where_their_shapes_agree(sequences: Path) -> None:
+    batch = default_collate([ShardDataset(sequences, fields=["label", "tokens"])[0]])
+    assert batch["tokens"].tolist() == [[1, 2, 3]]

@@ -2,6 +2,7 @@ import os
 import socket
 import unicodedata
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -75,7 +76,7 @@ def test_an_absolute_path_is_opened_only_where_it_may_be(tmp_path: Path) -> None
     assert FileReader(str(tmp_path / "root")).read(path, may_be_absolute=True).data == b"there"
 
 
-@pytest.mark.parametrize("path", ["nothing", "x/y", "a\0b", "\ud800", "n" * 300, "C:\\x.jpg"])
+@pytest.mark.parametrize("path", ["nothing", "x/y", "a\0b", "\ud800", "n" * 300, "C:x.jpg", "a\\..\\b"])
 def test_what_no_file_has_as_its_path_is_a_missing_file(tmp_path: Path, path: str) -> None:
     (tmp_path / "x").touch()
     assert reason(tmp_path, path) is Reason.MISSING_FILE
@@ -91,10 +92,49 @@ def test_a_link_that_leads_in_a_circle_is_unreadable(tmp_path: Path) -> None:
     assert reason(tmp_path, "x") is Reason.UNREADABLE
 
 
-def test_a_name_in_the_other_unicode_form_is_hinted_at(tmp_path: Path) -> None:
-    (tmp_path / unicodedata.normalize("NFD", "é.jpg")).touch()
-    with pytest.raises(FileFault, match="Unicode form NFD"):
-        FileReader(str(tmp_path)).read(unicodedata.normalize("NFC", "é.jpg"))
+@pytest.mark.parametrize(
+    "path", ["C:\\x.jpg", "c:/x.jpg", "..\\x.jpg", "a\\..\\..\\x.jpg", "\\\\server\\x.jpg"]
+)
+def test_a_path_that_leaves_the_root_as_windows_reads_it_is_told_as_such_unless_there_is_such_a_file(
+    tmp_path: Path, path: str
+) -> None:
+    assert reason(tmp_path, path) is Reason.OUTSIDE_SOURCE
+    (tmp_path / "c:").mkdir()
+    (tmp_path / path).write_bytes(b"here")
+    assert FileReader(str(tmp_path)).read(path).data == b"here"
+
+
+def test_a_backslash_in_place_of_a_slash_is_hinted_at(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "x.jpg").touch()
+    with pytest.raises(FileFault, match="if '/' stands for each backslash"):
+        FileReader(str(tmp_path)).read("a\\x.jpg")
+
+
+@pytest.mark.parametrize(("held", "asked"), [("NFD", "NFC"), ("NFC", "NFD")])
+def test_a_name_in_another_unicode_form_is_found_where_it_is_the_only_one(
+    tmp_path: Path, held: Literal["NFC", "NFD"], asked: Literal["NFC", "NFD"]
+) -> None:
+    folder = tmp_path / unicodedata.normalize(held, "ü")
+    folder.mkdir()
+    (folder / unicodedata.normalize(held, "é.jpg")).write_bytes(b"there")
+    files = FileReader(str(tmp_path))
+    path = unicodedata.normalize(asked, "ü/é.jpg")
+    assert files.read(path) == FileContent(b"there", path)
+    assert files.stamp(path).bytes == 5
+    assert reason(tmp_path, unicodedata.normalize(asked, "ü/è.jpg")) is Reason.MISSING_FILE
+
+
+def test_a_name_that_two_unicode_forms_fit_is_taken_letter_by_letter(tmp_path: Path) -> None:
+    composed, decomposed = (unicodedata.normalize(form, "éé.jpg") for form in ("NFC", "NFD"))
+    (tmp_path / composed).write_bytes(b"composed")
+    (tmp_path / decomposed).write_bytes(b"decomposed")
+    files = FileReader(str(tmp_path))
+    assert files.read(composed).data == b"composed"
+    assert files.read(decomposed).data == b"decomposed"
+    assert reason(tmp_path, unicodedata.normalize("NFC", "é") + unicodedata.normalize("NFD", "é.jpg")) is (
+        Reason.MISSING_FILE
+    )
 
 
 def test_folders_pipes_sockets_and_devices_are_no_files_and_never_waited_for(tmp_path: Path) -> None:
@@ -138,13 +178,21 @@ def test_a_file_too_large_for_memory_is_refused_by_its_size(tmp_path: Path) -> N
         (b"THUMBS.DB", False, True),
         (b"desktop.ini", False, True),
         (b".jpg", False, True),
+        (b"ehthumbs.db", False, True),
+        (b"Icon\r", False, True),
         (b"__MACOSX", True, True),
+        (b"@eaDir", True, True),
+        (b"$RECYCLE.BIN", True, True),
+        (b"System Volume Information", True, True),
+        (b"lost+found", True, True),
         (b".ipynb_checkpoints", True, True),
         (b".git", True, True),
         (b"a.jpg", False, False),
         (b"a.jpg.part", False, False),
         (b"a.jpg~", False, False),
         (b"README.txt", False, False),
+        (b"Icon", False, False),
+        (b"@eaDir", False, False),
         (b"__MACOSX", False, False),
         (b"Thumbs.db", True, False),
     ],

@@ -38,6 +38,7 @@ def read_everything(root: Path) -> int:
             same &= [bytes(payload) for payload in payloads] == expected
             same &= store.id_of(number) == record_id
             same &= store.row_of(record_id) == number
+            same &= len(store.source_digest(number)) == 16
             if store.stored_id(number) != store.id_of(number):  # what verification compares
                 return REFUSED
         list(store.rejected())
@@ -157,8 +158,9 @@ def test_a_flipped_bit_in_any_memmap_or_index_file_is_refused(memmap: Path) -> N
         for offset in sorted({*range(0, size, max(1, size // 40)), size - 1}):
             changes[path.name, offset] = (path, flip(offset, offset % 8))
     outcomes = read_changed(memmap, changes)
-    # what reading every record does not touch: the index's copy of columns, and hashes on the way of no search
-    untouched = {"label.npy", "flag.npy", "rejected.jsonl", "hashes.npy"}
+    # what reading every record does not touch: the index's copy of columns, and hashes on the way of no search;
+    # and what has no checksum but that of its file
+    untouched = {"label.npy", "flag.npy", "rejected.jsonl", "hashes.npy", "source-digest.npy"}
     assert {(name, outcome) for (name, _), outcome in outcomes.items() if outcome != "refused"} <= {
         (name, "sound") for name in untouched
     }

@@ -5,14 +5,16 @@ import resource
 import shutil
 import subprocess
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from small_datasets import ROWS, row, write_dataset
+from small_datasets import CONTRACT, ROWS, row, write_dataset
 
 from shardkit.errors import OutputError
-from shardkit.store import Store, durable, write_atomically
+from shardkit.store import Store, columns_of, create_shard, durable, write_atomically
+from shardkit.store.durable import EarlySync
 
 ROOM = 300_000
 REFUSED = (
@@ -87,6 +89,59 @@ def test_a_failed_fsync_is_final(tmp_path: Path, backend: str, monkeypatch: pyte
         write_dataset(tmp_path, backend, ROWS)
     assert len(calls) == 1
     assert not (tmp_path / "manifest.json").exists()
+
+
+def test_a_shard_is_sent_to_disk_while_it_is_still_being_written(
+    tmp_path: Path, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = threading.Event()
+    fsync = os.fsync
+
+    def record(descriptor: int) -> None:
+        if os.readlink(f"/proc/self/fd/{descriptor}").endswith(("00000.lmdb.partial", "blob.bin")):
+            synced.set()
+        fsync(descriptor)
+
+    writer = create_shard(tmp_path, 0, backend, columns_of(CONTRACT))
+    monkeypatch.setattr(durable.os, "fsync", record)
+    for number in range(3):
+        writer.append(*row(str(number), bytes(5 << 20)), [0] * 4, bytes(16))
+    assert synced.wait(timeout=20)
+    writer.finish()
+    assert [path.name for path in (tmp_path / "shards").iterdir()] in (["00000"], ["00000.lmdb"])
+
+
+def test_an_early_fsync_that_failed_ends_the_shard(
+    tmp_path: Path, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    writer = create_shard(tmp_path, 0, backend, columns_of(CONTRACT))
+    for number in range(2):
+        writer.append(*row(str(number), bytes(1 << 20)), [0] * 4, bytes(16))
+    monkeypatch.setattr(durable, "SYNC_EVERY", 1 << 20)
+    monkeypatch.setattr(durable.os, "fsync", fail)
+
+    def go_on() -> None:
+        for number in range(2, 5):
+            writer.append(*row(str(number), bytes(3 << 20)), [0] * 4, bytes(16))
+        monkeypatch.undo()  # the last fsync of all says nothing of the one that failed
+        writer.finish()
+
+    with pytest.raises(OutputError, match=r"shards/00000.*Input/output error"):
+        go_on()
+    writer.abort()
+    assert list((tmp_path / "shards").iterdir()) == []
+
+
+def test_a_small_file_needs_no_early_fsync_and_so_no_handle(tmp_path: Path) -> None:
+    early = EarlySync(tmp_path / "nowhere")
+    early.advance(durable.SYNC_EVERY - 1)
+    early.close()
+    early.close()
+    with pytest.raises(OutputError, match=r"nowhere: cannot be written: No such file"):
+        early.advance(1)
 
 
 def test_a_file_that_could_not_be_written_leaves_no_partial_one(

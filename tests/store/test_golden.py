@@ -16,11 +16,13 @@ import pytest
 
 from shardkit.contract import Contract
 from shardkit.store import (
+    ShardEntry,
     Store,
     columns_of,
     commit,
     create_shard,
     digest_file,
+    load_manifest,
     make_manifest,
     record_checksums,
     seal_shard,
@@ -44,6 +46,7 @@ CONTRACT = Contract.from_dict(
             "box": {"type": "array", "dtype": "int16", "shape": [2]},
             "points": {"type": "array", "dtype": "float64", "shape": [-1, 2]},
             "caption": {"type": "text"},
+            "tokens": {"type": "tokens", "dtype": "uint16"},
             "blob": {"type": "bytes"},
             "more": {"type": "json"},
         }
@@ -59,6 +62,7 @@ RECORDS: list[dict[str, Any]] = [
         "box": np.array([-1, 2], np.int16),
         "points": np.zeros((0, 2)),
         "caption": "a cät",
+        "tokens": [65535, 0, 7],
         "blob": b"\x00\xff",
         "more": {"tags": ["small", None], "n": 1},
     },
@@ -71,6 +75,7 @@ RECORDS: list[dict[str, Any]] = [
         "box": np.array([32767, -32768], np.int16),
         "points": np.array([[1.5, -0.25]]),
         "caption": "",
+        "tokens": [],
         "blob": b"",
         "more": [],
     },
@@ -83,10 +88,16 @@ RECORDS: list[dict[str, Any]] = [
         "box": np.array([0, 1], np.int16),
         "points": np.array([[1.0, 2.0], [3.0, 4.0]]),
         "caption": "two\nlines",
+        "tokens": [1],
         "blob": bytes(range(256)),
         "more": {"deep": {"er": True}},
     },
 ]
+SOURCE_DIGESTS = {
+    "cat/ü.png": bytes.fromhex("00112233445566778899aabbccddeeff"),
+    "dog/1.png": bytes(16),
+    "dog/2.png": b"\xff" * 16,
+}
 REJECTED = [
     {
         "id": "cat/bad.png",
@@ -96,21 +107,28 @@ REJECTED = [
         "field": "photo",
     }
 ]
-DATASET_IDS = {"memmap": "28143e727afdc9246e861db08fddafaa", "lmdb": "861cf27cda86a00ff49e5c1024dc9794"}
+DATASET_IDS = {"memmap": "8b3da333e36823ab4ac8365440fe65a0", "lmdb": "fb1cd0d79cb5ce895201a2ac096be634"}
 
 
 def write(root: Path, backend: str) -> None:
+    first = write_shard(root, 0, backend, RECORDS[:2])
+    index = write_index(root, 1, CONTRACT, [first], REJECTED).entry
+    commit(root, make_manifest(1, CONTRACT, [first], index, {"name": "golden"}))
+    history = load_manifest(root).lineage
+    shards = [first, write_shard(root, 1, backend, RECORDS[2:])]
+    index = write_index(root, 2, CONTRACT, shards, REJECTED).entry
+    commit(root, make_manifest(2, CONTRACT, shards, index, {"name": "golden"}, history=history))
+
+
+def write_shard(root: Path, number: int, backend: str, records: list[dict[str, Any]]) -> ShardEntry:
     columns = columns_of(CONTRACT)
-    shards = []
-    for number, records in enumerate((RECORDS[:2], RECORDS[2:])):
-        writer = create_shard(root, number, backend, columns)
-        for record in records:
-            payloads = [value.payload for value in CONTRACT.check(record).values]
-            writer.append(record["id"], payloads, record_checksums(record["id"], payloads))
-        writer.finish()
-        shards.append(seal_shard(root, number, backend, columns, len(records)))
-    index = write_index(root, 1, CONTRACT, shards, REJECTED)
-    commit(root, make_manifest(1, CONTRACT, shards, index, {"name": "golden"}))
+    writer = create_shard(root, number, backend, columns)
+    for record in records:
+        payloads = [value.payload for value in CONTRACT.check(record).values]
+        digest = SOURCE_DIGESTS[record["id"]]
+        writer.append(record["id"], payloads, record_checksums(record["id"], payloads), digest)
+    writer.finish()
+    return seal_shard(root, number, backend, columns, len(records))
 
 
 @pytest.fixture
@@ -124,6 +142,7 @@ def test_every_record_reads_as_it_did_when_it_was_written(golden: Store) -> None
         payloads = golden.payloads(row, range(len(golden.columns)))
         assert golden.row_of(record["id"]) == row
         assert golden.stored_id(row) == record["id"]
+        assert golden.source_digest(row) == SOURCE_DIGESTS[record["id"]]
         for number, (column, payload) in enumerate(zip(golden.columns, payloads, strict=True)):
             golden.check(row, number, payload)
             found, expected = CONTRACT.fields[column.name].decode(payload), record[column.name]
@@ -139,7 +158,15 @@ def test_columns_rejections_contract_and_identity_are_what_they_were(golden: Sto
     assert list(golden.rejected()) == REJECTED
     assert golden.contract == CONTRACT
     assert golden.manifest.dataset_id == DATASET_IDS[backend]
-    assert (golden.manifest.generation, golden.manifest.minor) == (1, 0)
+    assert (golden.manifest.generation, golden.manifest.minor) == (2, 0)
+
+
+def test_the_earlier_generation_reads_as_well(golden: Store, backend: str) -> None:
+    first = Store(GOLDEN / backend, generation=1)
+    assert list(first.ids) == ["cat/ü.png", "dog/1.png"]
+    assert first.column("label").tolist() == [0, 1]
+    assert golden.manifest.history == first.manifest.lineage
+    assert (golden.manifest.next_shard, first.manifest.next_shard) == (2, 1)
 
 
 def test_every_file_has_the_digest_that_the_manifest_names(golden: Store) -> None:
@@ -158,4 +185,5 @@ def test_the_same_records_are_still_written_as_the_same_bytes(
     written = Store(tmp_path).manifest
     assert written.shards == golden.manifest.shards
     assert written.index == golden.manifest.index
+    assert written.history == golden.manifest.history
     assert written.dataset_id == golden.manifest.dataset_id

@@ -9,7 +9,7 @@ import pytest
 from small_datasets import CONTRACT, ROWS, row, write_dataset
 
 from shardkit.errors import CorruptShardError, FormatError, RecordNotFoundError
-from shardkit.store import IdSequence, Store, commit, index_writer, make_manifest, write_index
+from shardkit.store import IdSequence, Store, commit, index_blocks, make_manifest, write_index
 from shardkit.store import ids as ids_module
 
 IDS = ["a/1.jpg", "a/2.jpg", "ü/3", "b/1.jpg", "b/2.jpg"]
@@ -58,7 +58,7 @@ def test_locates_rows_in_shards(store: Store) -> None:
 
 
 def test_ids_with_equal_hashes_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index_writer, "id_hash", lambda encoded: len(encoded) % 2)
+    monkeypatch.setattr(index_blocks, "id_hash", lambda encoded: len(encoded) % 2)
     monkeypatch.setattr(ids_module, "id_hash", lambda encoded: len(encoded) % 2)
     store = Store(write_dataset(tmp_path, "memmap", ROWS))
     assert [store.row_of(record_id) for record_id in IDS] == [0, 1, 2, 3, 4]
@@ -135,7 +135,7 @@ def test_a_line_of_the_rejections_that_is_no_strict_json_object_is_an_error(
 
 
 def test_a_data_set_without_records_is_readable(tmp_path: Path) -> None:
-    index = write_index(tmp_path, 1, CONTRACT, [])
+    index = write_index(tmp_path, 1, CONTRACT, []).entry
     commit(tmp_path, make_manifest(1, CONTRACT, [], index))
     store = Store(tmp_path)
     assert (len(store), list(store.ids), store.column("label").shape) == (0, [], (0,))

@@ -4,6 +4,7 @@ import json
 import os
 from contextlib import suppress
 from copy import deepcopy
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from small_datasets import CONTRACT, ROWS, write_dataset
 
 from shardkit.contract import Contract, RecordRules
 from shardkit.errors import FormatError, ManifestError
-from shardkit.store import Store, is_safe_path, make_manifest
+from shardkit.store import PastGeneration, Store, is_safe_path, make_manifest
+from shardkit.store.history import history_path
 from shardkit.store.manifest_parser import parse_manifest
 
 
@@ -46,7 +48,14 @@ def test_unknown_keys_are_ignored(valid: dict[str, Any]) -> None:
     assert parse(extended).shards == parse(valid).shards
 
 
+def test_numbers_of_shards_need_not_increase(valid: dict[str, Any]) -> None:
+    top = deepcopy(valid)
+    top["shards"].reverse()
+    assert [(shard.number, shard.count) for shard in parse(top).shards] == [(1, 2), (0, 3)]
+
+
 REMOVED = object()
+PAST = {"generation": 2, "dataset_id": "0" * 32}
 
 
 @pytest.mark.parametrize(
@@ -63,7 +72,18 @@ REMOVED = object()
         (["contract"], {"fields": {"x": {"type": "no-such"}}}, "contract: "),
         (["shards"], REMOVED, "shards: is missing"),
         (["shards"], {}, "shards: must be an array"),
-        (["shards", 1, "number"], 0, r"shards\[1\].number: is 0, but numbers must increase"),
+        (["shards", 1, "number"], 0, r"shards\[1\].number: is 0, which another shard has"),
+        (["next_shard"], 1, "next_shard: must be at least 2 and fit"),
+        (["next_shard"], 1 << 63, "next_shard: must be at least 2 and fit"),
+        (["next_shard"], REMOVED, "next_shard: is missing"),
+        (["history"], REMOVED, "history: is missing"),
+        (["history"], {}, "history: must be an array"),
+        (["history"], [3], r"history\[0\]: must be an object"),
+        (["history"], [PAST | {"generation": 0}], r"history\[0\].generation: must be at least 1"),
+        (["history"], [PAST | {"generation": 4}], r"history\[0\].generation: is 4, but must .* below 4"),
+        (["history"], [PAST, PAST], r"history\[1\].generation: is 2, but must increase"),
+        (["history"], [PAST, PAST | {"generation": 1}], r"history\[1\].generation: is 1, but must increase"),
+        (["history"], [PAST | {"dataset_id": "../../x"}], r"history\[0\].dataset_id: must be 32"),
         (["shards", 0, "number"], -1, r"shards\[0\].number: must be at least 0"),
         (["shards", 0, "count"], 0, r"shards\[0\].count: must be at least 1"),
         (["shards", 0, "count"], 1 << 64, r"shards\[0\].count: must be at least 1 and fit"),
@@ -81,7 +101,7 @@ REMOVED = object()
     ],
 )  # fmt: skip
 def test_a_wrong_value_is_named(valid: dict[str, Any], place: list[Any], value: Any, named: str) -> None:
-    top = deepcopy(valid)
+    top = deepcopy(valid) | {"generation": 4, "history": [PAST]}
     inner: Any = top
     for key in place[:-1]:
         inner = inner[key]
@@ -168,6 +188,33 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=5,
 )
+
+
+past_generations = st.lists(
+    st.builds(
+        PastGeneration, st.integers(-2, 1 << 64), st.text("0123456789abcdef", min_size=32, max_size=32)
+    ),
+    max_size=6,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(history=past_generations, generation=st.integers(1, 1 << 63), is_sorted=st.booleans())
+def test_a_history_is_read_if_it_increases_from_1_and_ends_below_the_generation(
+    valid: dict[str, Any], history: list[PastGeneration], generation: int, is_sorted: bool
+) -> None:
+    if is_sorted:  # or hardly any would do
+        history.sort(key=lambda past: past.generation)
+    top = valid | {"generation": generation, "history": [past.to_dict() for past in history]}
+    numbers = [0, *(past.generation for past in history), generation]
+    if generation < 1 << 63 and all(below < above for below, above in pairwise(numbers)):
+        manifest = parse(top)
+        assert list(manifest.history) == history
+        assert manifest.lineage == (*history, PastGeneration(generation, manifest.dataset_id))
+        assert all(is_safe_path(history_path(past.generation)) for past in manifest.history)
+    else:
+        with pytest.raises(ManifestError, match="generation"):
+            parse(top)
 
 
 @settings(max_examples=200, deadline=None)

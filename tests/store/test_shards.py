@@ -3,11 +3,12 @@
 import tempfile
 from pathlib import Path
 
+import msgpack
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from small_datasets import CONTRACT, ROWS, row, write_dataset
+from small_datasets import CONTRACT, ROWS, digest_of, row, write_dataset
 
 from shardkit.errors import CorruptShardError, OutputError
 from shardkit.store import BACKENDS, Column, Store, columns_of, create_shard, lmdb_backend
@@ -31,6 +32,42 @@ def test_reads_back_every_row_as_it_was_written(store: Store) -> None:
         assert store.stored_id(number) == record_id
         assert [bytes(payload) for payload in store.payloads(number, range(4))] == payloads
         assert bytes(store.payload(number, 1)) == payloads[1]
+
+
+def test_source_digests_are_kept_beside_the_records(store: Store) -> None:
+    assert [store.source_digest(number) for number in range(5)] == [
+        digest_of(record_id) for record_id, _ in FLAT
+    ]
+    with pytest.raises(IndexError):
+        store.source_digest(5)
+
+
+def test_source_digests_of_memmap_shards_open_with_numpy_alone(tmp_path: Path) -> None:
+    root = write_dataset(tmp_path, "memmap", [[row("a"), row("b")]])
+    digests = np.load(root / "shards/00000/source-digest.npy", allow_pickle=False)
+    assert (digests.dtype, digests.shape) == (np.dtype("u1"), (2, 16))
+    assert digests[1].tobytes() == digest_of("b")
+
+
+@pytest.mark.parametrize("digest", [b"", bytes(15), bytes(17)])
+def test_a_source_digest_of_another_size_is_refused(tmp_path: Path, backend: str, digest: bytes) -> None:
+    writer = create_shard(tmp_path, 0, backend, [Column("label", COLUMNS[1].layout)])
+    with pytest.raises(OutputError, match=rf"source.digest.*has {len(digest)} bytes, not 16"):
+        writer.append("a", [bytes(8)], [0], digest)
+    writer.abort()
+
+
+@pytest.mark.parametrize("digest", [bytes(15), "text", None])
+def test_an_lmdb_record_with_a_wrong_source_digest_is_corrupt(
+    tmp_path: Path, digest: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pack = msgpack.packb
+    monkeypatch.setattr(msgpack, "packb", lambda record: pack({**record, "source-digest": digest}))
+    store = Store(write_dataset(tmp_path, "lmdb", ROWS))
+    with pytest.raises(
+        CorruptShardError, match=r"00000.lmdb: row 1 does not hold a source digest of 16 bytes"
+    ):
+        store.source_digest(1)
 
 
 def test_every_value_passes_its_checksum(store: Store) -> None:
@@ -91,6 +128,7 @@ def test_any_records_come_back(backend: str, records: list[tuple[str, bytes, int
             for number, (record_id, payloads) in enumerate(rows):
                 assert store.row_of(record_id) == number
                 found = store.payloads(number, range(4))
+                assert store.source_digest(number) == digest_of(record_id)
                 assert [bytes(payload) for payload in found] == payloads
                 for column, payload in enumerate(found):
                     store.check(number, column, payload)
@@ -115,7 +153,7 @@ def test_the_same_rows_give_the_same_bytes(tmp_path: Path, backend: str) -> None
 def test_a_shard_being_written_has_another_name(tmp_path: Path, backend: str) -> None:
     writer = create_shard(tmp_path, 7, backend, COLUMNS)
     record_id, payloads = row("a")
-    writer.append(record_id, payloads, [1, 2, 3, 4])
+    writer.append(record_id, payloads, [1, 2, 3, 4], bytes(16))
     path = tmp_path / BACKENDS[backend].shard_path(7)
     assert not path.exists()
     writer.finish()
@@ -125,7 +163,7 @@ def test_a_shard_being_written_has_another_name(tmp_path: Path, backend: str) ->
 def test_an_aborted_shard_leaves_nothing(tmp_path: Path, backend: str) -> None:
     writer = create_shard(tmp_path, 7, backend, COLUMNS)
     record_id, payloads = row("a")
-    writer.append(record_id, payloads, [1, 2, 3, 4])
+    writer.append(record_id, payloads, [1, 2, 3, 4], bytes(16))
     writer.abort()
     assert list((tmp_path / "shards").iterdir()) == []
 
@@ -165,14 +203,14 @@ def test_a_record_that_lmdb_cannot_hold_is_refused_by_name(
     monkeypatch.setattr(lmdb_backend, "MAX_RECORD_BYTES", 1000)
     writer = create_shard(tmp_path, 0, "lmdb", COLUMNS)
     with pytest.raises(OutputError, match=r"'big' has 1034 bytes.*memmap"):
-        writer.append(*row("big", bytes(1001)), [0] * 4)
+        writer.append(*row("big", bytes(1001)), [0] * 4, bytes(16))
     writer.abort()
 
 
 def test_a_value_of_the_wrong_size_for_a_fixed_column_is_refused(tmp_path: Path, backend: str) -> None:
     writer = create_shard(tmp_path, 0, backend, [Column("label", COLUMNS[1].layout)])
     with pytest.raises(OutputError, match="7 bytes"):
-        writer.append("a", [bytes(7)], [0])
+        writer.append("a", [bytes(7)], [0], bytes(16))
     writer.abort()
 
 

@@ -74,7 +74,7 @@ def test_a_forked_child_refuses_an_lmdb_file_that_was_replaced_since_it_was_chec
 
 
 def test_a_manifest_half_written_is_a_name_of_the_store() -> None:
-    assert {"manifest.json", "manifest.json.partial", "index", "shards"} == STORE_NAMES
+    assert {"manifest.json", "manifest.json.partial", "history", "index", "shards"} == STORE_NAMES
 
 
 def test_opening_opens_each_file_of_a_shard_once(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:

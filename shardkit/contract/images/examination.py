@@ -1,5 +1,7 @@
 """Full decoding at ingest: finds out whether an encoded image is whole, and what was odd about it.
 
+Full means: all coded data is decoded. Pixels are made of it where somebody needs them.
+
 Damage comes before policy: a cut gray image is ``truncated``, whatever is thought of gray.
 """
 
@@ -27,7 +29,7 @@ from shardkit.contract.images.jpeg_scans import (
     walk_scans,
     zero_hole,
 )
-from shardkit.contract.images.pixels import pixels, require_decodable, turbo_pixels
+from shardkit.contract.images.pixels import pixels, require_decodable, turbo_judged, turbo_pixels
 from shardkit.contract.images.png import PngFacts, require_rows
 from shardkit.contract.images.sniff import sniff
 from shardkit.contract.reasons import Reason, Warned
@@ -40,18 +42,24 @@ _STDERR = 2
 
 @dataclass(slots=True)
 class Examined:
-    """A whole image: its header facts, its pixels before any policy, and what was noticed."""
+    """A whole image: its header facts, its picture before any policy, and what was noticed."""
 
     facts: Facts
     picture: Picture
     warnings: tuple[Warned, ...]
 
 
-def examine(data: bytes, formats: tuple[str, ...], max_pixels: int) -> Examined:
+def examine(data: bytes, formats: tuple[str, ...], max_pixels: int, *, needs_pixels: bool = True) -> Examined:
     """Decode an image whole and judge whether it is undamaged.
 
     Not for threads beside others that use the warnings module or, for TIFF, standard error: both are
     redirected.
+
+    Args:
+        data: The file.
+        formats: Formats let in.
+        max_pixels: Images of more are refused.
+        needs_pixels: Without, the verdict is the same, and the samples may be stand-ins of their shape.
 
     Raises:
         Violation: It is no image, is of a format not in `formats`, is damaged, or has too many pixels.
@@ -62,17 +70,17 @@ def examine(data: bytes, formats: tuple[str, ...], max_pixels: int) -> Examined:
     facts = inspect(data, complete=True)
     require_decodable(data, facts, max_pixels)
     if isinstance(facts, JpegFacts):
-        picture, noticed = _examine_jpeg(data, facts)
+        picture, noticed = _examine_jpeg(data, facts, needs_pixels)
     else:
         picture, noticed = _examine_other(data, facts)
     return Examined(facts, picture, tuple(dict.fromkeys((*facts.warnings, *noticed))))
 
 
-def _examine_jpeg(data: bytes, facts: JpegFacts) -> tuple[Picture, list[Warned]]:
+def _examine_jpeg(data: bytes, facts: JpegFacts, needs_pixels: bool) -> tuple[Picture, list[Warned]]:
     if not facts.is_turbo:
         return _examine_odd_jpeg(data, facts)
     try:
-        picture = turbo_pixels(data, facts, strict=True)
+        picture = turbo_pixels(data, facts, strict=True) if needs_pixels else turbo_judged(data, facts)
     except ValueError as error:
         return _recover(data, facts, str(error))
     end = plain_end(data, facts)

@@ -75,13 +75,19 @@ def require_size(name: str, width: int, height: int) -> None:
         raise bad_header(f"the {name} header declares {width}x{height} pixels")
 
 
+def unseen(height: int, width: int, channels: int) -> npt.NDArray[np.uint8]:
+    """Return a stand-in for the samples of a picture that nobody looks at: its shape, no memory, read-only."""
+    return np.ndarray((height, width, channels), np.uint8, buffer=b"\0", strides=(0, 0, 0))
+
+
 @dataclass(slots=True)
 class Picture:
     """A decoded image before any policy has touched it.
 
     Attributes:
         samples: ``uint8[H, W, C]``: C is 1 (gray), 2 (gray, alpha), 3 (RGB), 4 (RGB, alpha; or CMYK). Samples
-            of over 8 bits are already cut to their most significant 8.
+            of over 8 bits are already cut to their most significant 8. Of a picture that was only judged, they
+            may be a stand-in (:func:`unseen`).
         label: What the report counts it under.
         is_cmyk: The four channels are cyan, magenta, yellow and black, 255 meaning full ink.
         is_palette: The colours came out of a palette.

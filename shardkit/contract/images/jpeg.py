@@ -20,6 +20,7 @@ _FRAMES = frozenset(range(0xC0, 0xD0)) - {_DHT, _JPG, _DAC}
 _SUPPORTED_FRAMES = frozenset({0xC0, 0xC1, 0xC2, 0xC3, 0xC9, 0xCA})
 SEQUENTIAL_FRAMES = frozenset({0xC0, 0xC1, 0xC9})
 PROGRESSIVE_FRAMES = frozenset({0xC2, 0xCA})
+DCT_FRAMES = SEQUENTIAL_FRAMES | PROGRESSIVE_FRAMES
 _ARITHMETIC_FRAMES = frozenset({0xC9, 0xCA})
 _FRAME_NAMES = {
     5: "hierarchical",

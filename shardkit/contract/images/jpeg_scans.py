@@ -8,6 +8,8 @@ in the coded pixels. Sources: ITU-T T.81, B.1.1.2 (markers in scans), B.2.3 (sca
 import re
 from dataclasses import dataclass
 
+import numpy as np
+
 from shardkit.contract.images.jpeg import EOI, PROGRESSIVE_FRAMES, SEQUENTIAL_FRAMES, SOS, JpegFacts, Segment
 from shardkit.contract.reasons import Warned
 
@@ -17,6 +19,8 @@ _APP0, _APP14, _COM = 0xE0, 0xEE, 0xFE
 _DHT = 0xC4
 _TABLES = frozenset({_DHT, 0xCC, 0xDB, 0xDD})
 _JFIF = b"\xff\xe0\x00\x10JFIF\0\x01\x01\0\0\x01\0\x01\0\0"
+_WINDOW = 1 << 20
+"""Bytes looked through at a time, since numpy takes as much memory again."""
 _COEFFICIENTS = 64
 _AC_COEFFICIENTS = 63
 _SAME_BLOCKS = 2
@@ -44,8 +48,19 @@ def plain_end(data: bytes, facts: JpegFacts) -> int | None:
     is_whole_scan = data[facts.scan + 4 : facts.scan + 5] == bytes([len(facts.components)])
     if facts.frame in PROGRESSIVE_FRAMES or not is_whole_scan:
         return None
-    found = _MARKER.search(data, facts.segments[-1].end)
+    found = _MARKER.search(data, _skip_coded(data, facts.segments[-1].end))
     return found.end() if found is not None and data[found.end() - 1] == EOI else None
+
+
+def _skip_coded(data: bytes, at: int) -> int:
+    """Return a place at or after `at`, but not behind the first marker from there on: the quick part of a search.
+
+    By numpy, which takes a third of the time of a regular expression that stops at each stuffed zero.
+    """
+    coded = np.frombuffer(data, np.uint8, min(len(data) - at, _WINDOW), at)
+    is_marker = coded[:-1] == 0xFF
+    is_marker &= coded[1:] != 0
+    return at + int(is_marker.argmax()) if is_marker.size else at
 
 
 def walk_scans(data: bytes, facts: JpegFacts) -> Scans:
@@ -85,7 +100,11 @@ def zero_hole(data: bytes, facts: JpegFacts, end: int) -> int | None:
     two blocks on end have all 63 coefficients, and all the same: that is no picture.
     """
     shortest = _SAME_BLOCKS * _AC_COEFFICIENTS * 2 // 8
-    at = data.find(bytes(shortest), facts.segments[-1].end, end)
+    start = facts.segments[-1].end
+    words = np.frombuffer(data, np.uint64, max(0, end - start) // 8, start)
+    if words.all():  # so long a run of zeros would hold a whole word of them
+        return None
+    at = data.find(bytes(shortest), start, end)
     if at < 0 or facts.is_arithmetic:
         return None
     bits = max(

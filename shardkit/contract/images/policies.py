@@ -98,6 +98,12 @@ def deliver(policies: Policies, picture: Picture) -> Samples:
     return np.ascontiguousarray(samples if turn == 1 else orient(samples, turn))
 
 
+def delivered_size(policies: Policies, picture: Picture) -> tuple[int, int]:
+    """Return height and width of what `deliver` makes of the picture, without making it."""
+    height, width = picture.samples.shape[:2]
+    return (width, height) if _turn(policies, picture) >= 5 else (height, width)
+
+
 def conversions(policies: Policies, picture: Picture, depth: int) -> tuple[str, ...]:
     """Name the policies that change this picture on its way to training."""
     is_changed = {

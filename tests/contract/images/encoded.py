@@ -14,6 +14,20 @@ PHOTO = CHINA.resize((64, 48))
 FLIPPED = ImageOps.flip(PHOTO)
 WIDE_GRAY = (np.arange(64 * 48, dtype=np.uint32).reshape(48, 64) * 21).astype(np.uint16)
 
+ARITHMETIC = bytes.fromhex(
+    "ffd8ffe000104a46494600010100000100010000ffdb004300140e0f120f0d14121012171514181e32211e1c1c1e3d2c"
+    "2e243249404c4b47404645505a736250556d5645466488656d777b8182814e608d978c7d96737e817cffc9000b080010"
+    "001001011100ffcc000600101005ffda0008010100003f00fe5fdc0c5da75dceffd9"
+)
+"""16x16 gray, SOF9; made by ``jpegtran -arithmetic``."""
+LOSSLESS = (
+    b"\xff\xd8\xff\xc3\0\x0b\x08\0\x08\0\x08\1\1\x11\0"
+    b"\xff\xc4\0\x15\0" + bytes([1, 1] + [0] * 14) + b"\0\1"
+    b"\xff\xda\0\x08\1\1\0\1\0\0"
+    b"\xa0" + bytes(8) + b"\xff\xd9"
+)
+"""8x8 gray, SOF3: one pixel up from 128 by one, then 63 that are like their neighbours."""
+
 
 def encode(image: Image.Image, kind: str, **options: Any) -> bytes:
     out = io.BytesIO()

@@ -1,25 +1,14 @@
-"""A folder of hard real files with known verdicts, where there is one: SHARDKIT_CORPUS, or ../shared/corpus.
-
-The folder holds MANIFEST.jsonl: per file its name, its verdicts under two contracts, size and pixel digest.
-"""
+"""Every file of a folder of hard real images gets the verdict, the reason and the pixels that are known for it."""
 
 import hashlib
-import json
-import os
-import pathlib
 from typing import Any
 
 import pytest
+from corpus import CASES, FOLDER, MISSING
 
 from shardkit.contract.field import FileContent, Violation
 from shardkit.contract.image import ImageField
 
-ROOT = pathlib.Path(__file__).parents[3]
-FOLDER = pathlib.Path(os.environ.get("SHARDKIT_CORPUS", ROOT.parent / "shared" / "corpus"))
-MANIFEST = FOLDER / "MANIFEST.jsonl"
-CASES: list[dict[str, Any]] = (
-    [json.loads(line) for line in MANIFEST.read_text().splitlines()] if MANIFEST.exists() else []
-)
 FIELDS = {
     "strict": ImageField(palette="reject", orientation="reject", warnings="reject"),
     "convert": ImageField(grayscale="convert", alpha="composite", cmyk="convert"),
@@ -40,9 +29,7 @@ REASONS = {
 }
 OPEN_TO_THE_OWNER = ("accept or", "accept_or", "convert:first_frame")
 
-pytestmark = pytest.mark.skipif(
-    not CASES, reason=f"no {MANIFEST}: set SHARDKIT_CORPUS to a folder that has one"
-)
+pytestmark = pytest.mark.skipif(not CASES, reason=MISSING)
 
 
 @pytest.mark.parametrize("contract", FIELDS)

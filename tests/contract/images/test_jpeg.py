@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from encoded import CHINA, PHOTO, SEEDS, encode
+from encoded import ARITHMETIC, CHINA, LOSSLESS, PHOTO, SEEDS, encode
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -14,7 +14,7 @@ from shardkit.contract.field import Violation
 from shardkit.contract.image import ImageField
 from shardkit.contract.images import pillow
 from shardkit.contract.images.jpeg import inspect
-from shardkit.contract.images.jpeg_scans import missing_scans, plain_end, walk_scans
+from shardkit.contract.images.jpeg_scans import missing_scans, plain_end, walk_scans, zero_hole
 from shardkit.contract.images.pixels import pixels
 from shardkit.contract.reasons import Reason
 
@@ -145,12 +145,8 @@ def test_a_progressive_jpeg_that_ends_early_yet_properly_is_incomplete() -> None
 
 
 def test_a_lossless_jpeg_of_eight_bits_is_read() -> None:
-    header = b"\xff\xc3\0\x0b\x08\0\x08\0\x08\1\1\x11\0"
-    table = b"\xff\xc4\0\x15\0" + bytes([1, 1] + [0] * 14) + b"\0\1"
-    first_row_up_by_one = b"\xa0" + bytes(8)  # the code of +1, then 63 of 0
-    data = b"\xff\xd8" + header + table + b"\xff\xda\0\x08\1\1\0\1\0\0" + first_row_up_by_one + b"\xff\xd9"
-    np.testing.assert_array_equal(FIELD.decode(FIELD.check(data).payload), np.full((8, 8, 3), 129))
-    assert reason(data[:-6]) is Reason.TRUNCATED
+    np.testing.assert_array_equal(FIELD.decode(FIELD.check(LOSSLESS).payload), np.full((8, 8, 3), 129))
+    assert reason(LOSSLESS[:-6]) is Reason.TRUNCATED
 
 
 @pytest.mark.parametrize("frame", [0xC5, 0xC7, 0xCB, 0xCF])
@@ -184,18 +180,30 @@ def test_broken_exif_leaves_the_picture_and_says_so() -> None:
     assert STRICT.check(data).warnings == ("bad-metadata",)
 
 
+@given(
+    coded=st.binary(max_size=40), rest=st.lists(st.sampled_from([0, 1, 0xD0, 0xD9, 0xFF, 0xDA]), max_size=12)
+)
+def test_the_plain_end_is_that_of_the_first_marker_in_the_scan(coded: bytes, rest: list[int]) -> None:
+    facts = inspect(BASE, complete=False)
+    data = BASE[: facts.segments[-1].end] + coded + bytes(rest)
+    first = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]").search(data, facts.segments[-1].end)
+    expected = first.end() if first is not None and first[0] == b"\xff\xd9" else None
+    assert plain_end(data, facts) == expected
+
+
+@given(lead=st.integers(0, 20), zeros=st.integers(0, 90), tail=st.integers(2, 20))
+def test_a_hole_is_found_wherever_it_lies(lead: int, zeros: int, tail: int) -> None:
+    facts = inspect(BASE, complete=False)
+    start = facts.segments[-1].end
+    data = BASE[:start] + b"\x11" * lead + bytes(zeros) + b"\x11" * tail
+    longest = 2 * 63 * 3 // 8  # two blocks; by these tables, three zero bits are a coefficient
+    assert zero_hole(data, facts, len(data)) == (start + lead if zeros >= longest else None)
+
+
 def test_the_plain_end_is_found_only_for_one_sequential_scan() -> None:
     assert plain_end(BASE, inspect(BASE, complete=False)) == len(BASE)
     progressive = SEEDS["jpeg-progressive"]
     assert plain_end(progressive, inspect(progressive, complete=False)) is None
-
-
-ARITHMETIC = bytes.fromhex(
-    "ffd8ffe000104a46494600010100000100010000ffdb004300140e0f120f0d14121012171514181e32211e1c1c1e3d2c"
-    "2e243249404c4b47404645505a736250556d5645466488656d777b8182814e608d978c7d96737e817cffc9000b080010"
-    "001001011100ffcc000600101005ffda0008010100003f00fe5fdc0c5da75dceffd9"
-)
-"""16x16 gray, SOF9; made by ``jpegtran -arithmetic``."""
 
 
 def test_an_arithmetic_jpeg_is_read_and_where_it_lacks_its_end_nothing_tells_it_from_a_cut_one() -> None:

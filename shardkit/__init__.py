@@ -25,7 +25,14 @@ if TYPE_CHECKING:
     )
     from shardkit.errors import ShardkitError
     from shardkit.ingestion import EditReport, Inference, IngestReport, compact, delete, infer, ingest, prune
-    from shardkit.reading import DevicePrefetcher, ShardDataset, ShardIterableDataset, collate
+    from shardkit.reading import (
+        DevicePrefetcher,
+        ShardDataset,
+        ShardIterableDataset,
+        ShardLoader,
+        ShardSampler,
+        collate,
+    )
     from shardkit.store import Store, describe
     from shardkit.verification import VerifyReport, verify
 
@@ -46,6 +53,8 @@ __all__ = [
     "ScalarField",
     "ShardDataset",
     "ShardIterableDataset",
+    "ShardLoader",
+    "ShardSampler",
     "ShardkitError",
     "Store",
     "TextField",
@@ -86,6 +95,8 @@ _HOMES = {
     "DevicePrefetcher": "shardkit.reading",
     "ShardDataset": "shardkit.reading",
     "ShardIterableDataset": "shardkit.reading",
+    "ShardLoader": "shardkit.reading",
+    "ShardSampler": "shardkit.reading",
     "collate": "shardkit.reading",
     "VerifyReport": "shardkit.verification",
     "verify": "shardkit.verification",

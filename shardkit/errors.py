@@ -17,7 +17,8 @@ callers in the same process.
     │   └── CorruptShardError                      truncated, altered or inconsistent shard, index or record
     ├── DatasetNotFoundError (FileNotFoundError)   no manifest: not a data set, or an ingest that never finished
     ├── RecordNotFoundError (LookupError)
-    └── TransformError                             a transform broke its promise
+    ├── TransformError                             a transform broke its promise
+    └── StateError (ValueError)                    a saved state does not belong to what is to go on from it
 """
 
 from typing import Any, ClassVar
@@ -106,3 +107,9 @@ class RecordNotFoundError(ShardkitError, LookupError):
 
 class TransformError(ShardkitError):
     """A transform changed a shape, dropped a field or returned None without leave to do so."""
+
+
+class StateError(ShardkitError, ValueError):
+    """A saved state cannot be gone on from: it is none, or of another data set, generation or sampling."""
+
+    exit_status = 2

@@ -24,6 +24,7 @@ _CHUNK = 16384  # elements whose temporaries stay in the L2 cache: measured fast
 _MULTIPLY_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MULTIPLY_2 = np.uint64(0x94D049BB133111EB)
 _HALF = np.uint64(32)
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # of the same paper: 2**64 divided by the golden ratio
 
 
 class Permutation:
@@ -105,3 +106,11 @@ def _add_hash(
 def round_key(text: str, seed: int) -> int:
     """Return XXH3-64 of `text`: 64 bits that serve as a round key."""
     return xxhash.xxh3_64_intdigest(text.encode("utf-8"), seed=seed)
+
+
+def hash_numbers(numbers: npt.NDArray[np.uint64], key: np.uint64) -> npt.NDArray[np.uint64]:
+    """Return 64 random-looking bits for each number: the finaliser of SplitMix64, keyed by addition."""
+    mixed = numbers * _GOLDEN + key
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * _MULTIPLY_1
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * _MULTIPLY_2
+    return mixed ^ (mixed >> np.uint64(31))

@@ -4,8 +4,10 @@ from shardkit.reading.collate import Batch, Sample, collate
 from shardkit.reading.dataset import ShardDataset
 from shardkit.reading.device import DevicePrefetcher
 from shardkit.reading.iterable import ShardIterableDataset
+from shardkit.reading.loader import ShardLoader
 from shardkit.reading.order import Order, Shuffle, epoch_order
 from shardkit.reading.partition import Partition, Tail, worker_steps
+from shardkit.reading.sampler import ShardSampler
 
 __all__ = [
     "Batch",
@@ -15,6 +17,8 @@ __all__ = [
     "Sample",
     "ShardDataset",
     "ShardIterableDataset",
+    "ShardLoader",
+    "ShardSampler",
     "Shuffle",
     "Tail",
     "collate",

@@ -1,8 +1,9 @@
 """The map-style data set: a sample for a row or an id, with or without decoding."""
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from os import PathLike
+from pathlib import Path
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -15,6 +16,7 @@ from shardkit.reading.collate import Sample
 from shardkit.reading.decode import SampleReader
 from shardkit.reading.filtered import FilteredRows
 from shardkit.reading.guard import Transform, TransformGuard
+from shardkit.reading.selection import Columns, select_rows, the_label_field
 from shardkit.store import IdSequence, Store
 
 
@@ -120,7 +122,13 @@ class ShardDataset(Dataset[Sample | None]):
         """
         rows = [self._row(index) for index in indices]
         samples = self._reader.samples(rows)
-        return [self._transformed(row, sample) for row, sample in zip(rows, samples, strict=True)]
+        is_pad = getattr(indices, "is_pad", None)
+        delivered = [self._transformed(row, sample) for row, sample in zip(rows, samples, strict=True)]
+        if is_pad is not None:
+            for sample, mark in zip(delivered, is_pad.tolist(), strict=True):
+                if sample is not None:
+                    sample["is_pad"] = mark
+        return delivered
 
     def get(self, record_id: str) -> Sample | None:
         """Return the sample with an id; None if the transform filtered it.
@@ -145,6 +153,44 @@ class ShardDataset(Dataset[Sample | None]):
         """
         return self._reader.record(self._row(index))
 
+    def select(
+        self,
+        *,
+        ids: Iterable[str] | None = None,
+        ids_from: str | PathLike[str] | None = None,
+        labels: Iterable[str | int] | None = None,
+        where: Callable[[Columns], npt.ArrayLike] | None = None,
+    ) -> npt.NDArray[np.int64]:
+        """Return the rows that fit all that is asked for, ascending: ``int64[k]``; what samplers take as ``rows``.
+
+        Args:
+            ids: The records of these ids.
+            ids_from: The records of the ids in this file, one a line, UTF-8.
+            labels: The records of these classes, by name or number, of the one label field.
+            where: Takes label and scalar columns by name, each ``dtype[len(self)]``, and returns ``bool[len(self)]``:
+                ``lambda columns: columns["age"] >= 18``.
+
+        Raises:
+            RecordNotFoundError: No record has one of the ids; names the first.
+            LookupError: There is no such class, or not one label field.
+            ValueError: The file is not UTF-8, or `where` returned something else.
+        """
+        return select_rows(self._store, ids, ids_from, labels, where)
+
+    def row_of(self, record_id: str) -> int:
+        """Return the row of an id.
+
+        Raises:
+            TypeError: `record_id` is not a str.
+            RecordNotFoundError: No record has this id.
+        """
+        return self._store.row_of(record_id)
+
+    @property
+    def path(self) -> Path:
+        """The folder, absolute."""
+        return self._path
+
     @property
     def contract(self) -> Contract:
         """What every record fits."""
@@ -162,15 +208,7 @@ class ShardDataset(Dataset[Sample | None]):
         Raises:
             LookupError: The contract has no label field, or several; use `column` with a name then.
         """
-        names = [name for name, field in self.contract.fields.items() if field.kind == "label"]
-        if len(names) != 1:
-            found = (
-                f"label fields {', '.join(names)}: choose one with column(name)"
-                if names
-                else "no label field"
-            )
-            raise LookupError(f"{self._path}: the contract has {found}")
-        return self._store.column(names[0])
+        return self._store.column(the_label_field(self._store)[0])
 
     def column(self, name: str) -> npt.NDArray[Any]:
         """Return the values of a label or scalar field in all rows: a read-only map, ``dtype[len(self)]``.

@@ -1,23 +1,20 @@
 """The iterable data set: whole batches, shared out among ranks and workers by itself."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
-from typing import Any
+from typing import Any, SupportsIndex
 
-import numpy as np
-import torch
+import numpy.typing as npt
 from torch.utils.data import IterableDataset, get_worker_info
 
-from shardkit.reading.collate import Batch, collate
+from shardkit.reading.batches import BatchIterator, BatchPlan
+from shardkit.reading.collate import Batch
 from shardkit.reading.dataset import ShardDataset
-from shardkit.reading.epoch import Epoch
+from shardkit.reading.delivery import read_rows
 from shardkit.reading.guard import Transform
-from shardkit.reading.integer import require_integer
-from shardkit.reading.order import Order, Shuffle, epoch_order
-from shardkit.reading.partition import Partition, Tail, worker_steps
-
-_ORDERED_AT_ONCE = 16384
-"""Positions whose rows are computed in one go: for a few dozen, the calls would cost more than the work."""
+from shardkit.reading.order import Shuffle
+from shardkit.reading.partition import Tail
+from shardkit.reading.sampling import Weights
 
 
 class ShardIterableDataset(IterableDataset[Batch]):
@@ -57,6 +54,10 @@ class ShardIterableDataset(IterableDataset[Batch]):
         may_reshape: Whether the transform may change shapes.
         may_filter: Whether the transform may leave samples out; batches then are smaller, their number is
             not.
+        rows: Rows to sample from, as `ShardDataset.select` finds them; None for all.
+        weights: Draw records with replacement: class name -> weight of each of its records, or one weight a row.
+        num_samples: Draws in an epoch; by default as many as there are rows to draw from.
+        stratify: Name of a label field: each batch holds its classes in proportion to their sizes, or nearly.
 
     Raises:
         TypeError: A number is not an integer; names it.
@@ -78,95 +79,108 @@ class ShardIterableDataset(IterableDataset[Batch]):
         verify_checksums: bool | None = None,
         may_reshape: bool = False,
         may_filter: bool = False,
+        rows: npt.ArrayLike | None = None,
+        weights: Weights | None = None,
+        num_samples: int | None = None,
+        stratify: str | None = None,
     ) -> None:
-        if (rank is None) != (world_size is None):
-            raise ValueError("give both rank and world_size, or neither")
         self.dataset = ShardDataset(path, transform, fields, verify_checksums, may_reshape, may_filter)
-        self._batch_size = require_integer("batch_size", batch_size)
-        self._shuffle = shuffle
-        self._seed = require_integer("seed", seed)
-        self._tail = tail
-        self._placement = (
-            None
-            if rank is None or world_size is None
-            else (require_integer("rank", rank), require_integer("world_size", world_size))
+        self._plan = BatchPlan(
+            self.dataset,
+            batch_size,
+            shuffle,
+            seed,
+            tail,
+            rank,
+            world_size,
+            rows,
+            weights,
+            num_samples,
+            stratify,
         )
-        self._epoch = Epoch()
-        self._partition()
-        self._order(0)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.dataset.describe()}>"
 
     def __len__(self) -> int:
-        """Number of batches of this rank in one epoch, over all its workers."""
-        return len(self._partition())
+        """Number of batches of this rank in the next iteration, over all its workers."""
+        return len(self._plan)
 
-    def set_epoch(self, epoch: int) -> None:
+    def set_epoch(self, epoch: SupportsIndex) -> None:
         """Choose the epoch of the next iteration, in this process and in persistent workers.
 
         Raises:
             TypeError: `epoch` is no integer.
             ValueError: It is negative, or does not fit 63 bits.
         """
-        self._epoch.set(epoch)
+        self._plan.set_epoch(epoch)
 
     @property
     def epoch(self) -> int:
         """The epoch of the next iteration."""
-        return self._epoch.get()
+        return self._plan.epoch
+
+    def set_weights(self, weights: Mapping[str, float]) -> None:
+        """Change the weights of some records by id, for the epochs that begin from now on, in workers too.
+
+        Raises:
+            ValueError: There are no weights, or one is negative or not finite, or all are 0 then.
+            RecordNotFoundError: No record has one of the ids.
+        """
+        self._plan.set_weights(weights)
+
+    def state_dict(self, step: SupportsIndex | None = None) -> dict[str, Any]:
+        """Return what was delivered, as a few plain values for a checkpoint.
+
+        Args:
+            step: Batches of the current epoch, since it was begun or resumed, that the training loop has taken. Needed
+                where a DataLoader has workers, as these run ahead; torchdata's StatefulDataLoader keeps count itself.
+
+        Raises:
+            StateError: `step` is None, and the batches are made in worker processes.
+            ValueError: `step` is out of its range.
+        """
+        return self._plan.state_dict(step)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state: the next iteration of its epoch delivers what was not delivered yet, exactly once.
+
+        Ranks, workers and batch size may be others than when it was saved.
+
+        Raises:
+            StateError: It was saved with another data set, generation or sampling.
+        """
+        self._plan.load_state_dict(state)
 
     @property
     def filtered(self) -> list[str]:
         """Ids of the samples that the transform has left out; see `ShardDataset.filtered`."""
         return self.dataset.filtered
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> "SampleBatches":
         worker = get_worker_info()
-        partition = self._partition()
-        steps = (
-            worker_steps(len(partition), worker.id, worker.num_workers) if worker else range(len(partition))
-        )
-        return self._batches(self._order(self.epoch), partition, steps)
+        batches = self._plan.begin(worker.id, worker.num_workers) if worker else self._plan.begin()
+        return SampleBatches(self.dataset, batches)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Settle the rank where it is known: a spawned worker knows nothing of the parent's torch.distributed.
 
-        Where torch.distributed is not initialised it stays open: what is spawned may be a rank, which does so
-        itself.
+class SampleBatches(Iterator[Batch]):
+    """Reads one batch after the other. Can be saved and loaded, as StatefulDataLoader does in its workers."""
+
+    def __init__(self, dataset: ShardDataset, batches: BatchIterator) -> None:
+        self._dataset = dataset
+        self._batches = batches
+
+    def __next__(self) -> Batch:
+        return read_rows(self._dataset, next(self._batches))
+
+    def state_dict(self) -> dict[str, int]:
+        """Return where the iterator is."""
+        return self._batches.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where another iterator of the same worker was.
+
+        Raises:
+            StateError: It had another number of workers.
         """
-        return self.__dict__ | {"_placement": self._known_placement()}
-
-    def _batches(self, order: Order, partition: Partition, steps: range) -> Iterator[Batch]:
-        stride = max(1, _ORDERED_AT_ONCE // self._batch_size)
-        for begin in range(0, len(steps), stride):
-            some = steps[begin : begin + stride]
-            positions = [partition.positions(step) for step in some]
-            rows = order.rows(np.concatenate(positions))
-            ends = np.cumsum([len(each) for each in positions])
-            for step, batch_rows in zip(some, np.split(rows, ends[:-1]), strict=True):
-                yield self._batch(batch_rows.tolist(), torch.from_numpy(partition.pads(step)))
-
-    def _batch(self, rows: list[int], is_pad: torch.Tensor) -> Batch:
-        samples = self.dataset.read_batch(rows)
-        batch = collate(samples)
-        if self._tail == "pad":
-            batch["is_pad"] = is_pad[torch.tensor([sample is not None for sample in samples])]
-        return batch
-
-    def _partition(self) -> Partition:
-        rank, world_size = self._known_placement() or (0, 1)
-        return Partition(len(self.dataset), rank, world_size, self._batch_size, self._tail)
-
-    def _order(self, epoch: int) -> Order:
-        data = self.dataset
-        return epoch_order(self._shuffle, len(data), dataset_id=data.dataset_id, seed=self._seed, epoch=epoch)
-
-    def _known_placement(self) -> tuple[int, int] | None:
-        """Return rank and world size, or None where neither the caller nor torch.distributed has told them."""
-        if self._placement is not None:
-            return self._placement
-        distributed = torch.distributed
-        if distributed.is_available() and distributed.is_initialized():
-            return distributed.get_rank(), distributed.get_world_size()
-        return None
+        self._batches.load_state_dict(state)

@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from shardkit.permutation import Permutation, round_key
+from shardkit.permutation import Permutation, hash_numbers, round_key
 
 Shuffle = Literal["global", "block", False]
 Rows = npt.NDArray[np.int64]
@@ -154,3 +154,75 @@ def epoch_order(shuffle: Shuffle, length: int, *, dataset_id: str, seed: int, ep
     if shuffle == "block":
         return BlockOrder(length, key)
     raise ValueError(f'shuffle must be "global", "block" or False, not {shuffle!r}')
+
+
+class ChosenOrder(Order):
+    """Some rows, in the order that another order gives to their places.
+
+    Args:
+        places: The order of the places ``[0, len(rows))``.
+        rows: ``int64[k]``, the row at each place.
+    """
+
+    def __init__(self, places: Order, rows: Rows) -> None:
+        super().__init__(len(places))
+        self._places = places
+        self._chosen = rows
+
+    def _rows(self, positions: Rows) -> Rows:
+        rows: Rows = self._chosen[self._places.rows(positions)]
+        return rows
+
+
+class WeightedOrder(Order):
+    """Rows drawn with replacement, each with a probability in proportion to its weight.
+
+    What is drawn at a position depends on that position alone, so that any of them can be had at once: a keyed hash
+    of the position, as a number in [0, 1), is looked up among the cumulative weights (inverse transform sampling).
+
+    Args:
+        length: Number of draws.
+        cumulative: ``float64[k]``, the sums of the weights up to each place; the last is above 0.
+        key: Text that decides the draws.
+    """
+
+    def __init__(self, length: int, cumulative: npt.NDArray[np.float64], key: str) -> None:
+        super().__init__(length)
+        self._cumulative = cumulative
+        self._key = np.uint64(round_key(key, 0))
+
+    def _rows(self, positions: Rows) -> Rows:
+        numbers = hash_numbers(positions.view(np.uint64), self._key)
+        unit = (numbers >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        places = np.searchsorted(self._cumulative, unit * self._cumulative[-1], side="right")
+        rows: Rows = np.minimum(places, len(self._cumulative) - 1)
+        return rows
+
+
+class StratifiedOrder(Order):
+    """Every place once, so that each run of positions holds the classes in proportion to their sizes, or nearly.
+
+    The k-th of the n places of a class, in a shuffled order of the class, is due at ``(k + u) / n`` of the epoch, with
+    one random u in [0, 1) a class; places come in the order in which they are due (systematic sampling). Any run of m
+    positions holds ``m * n / N`` places of the class, give or take about one a class.
+    Takes 8 bytes a place, computed when the epoch begins.
+
+    Args:
+        classes: ``int64[k]``, the class of each place.
+        key: Text that decides the order.
+    """
+
+    def __init__(self, classes: npt.NDArray[np.int64], key: str) -> None:
+        super().__init__(len(classes))
+        due = np.empty(len(classes), dtype=np.float64)
+        by_class = np.argsort(classes, kind="stable")
+        starts = np.flatnonzero(np.diff(classes[by_class], prepend=classes[by_class[:1]] - 1))
+        for places in np.split(by_class, starts[1:]) if len(classes) else []:
+            name = f"{key}\0class\0{int(classes[places[0]])}"
+            turn = Permutation(len(places), name).apply(np.arange(len(places), dtype=np.int64))
+            due[places] = (turn + round_key(name, 1) * 2.0**-64) / len(places)
+        self._sequence = np.argsort(due, kind="stable")
+
+    def _rows(self, positions: Rows) -> Rows:
+        rows: Rows = self._sequence[positions]
+        return rows

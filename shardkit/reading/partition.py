@@ -5,7 +5,7 @@ positions, so that all ranks move through the order together: what is left after
 positions up to the end, which another number of ranks, workers or another batch size can go on with.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -70,6 +70,16 @@ class Partition:
     def remainder(self) -> int:
         """Positions m that fill no full step."""
         return (self.length - self.start) % (self.world_size * self.batch_size)
+
+    def end(self, taken: int) -> int:
+        """Return the positions that all ranks together have delivered once each has made `taken` steps."""
+        if taken <= self.full_steps:
+            return self.start + taken * self.world_size * self.batch_size
+        return self.length
+
+    def starting_at(self, start: int) -> "Partition":
+        """Return the partition of the same ranks and epoch that begins at another position."""
+        return replace(self, start=start)
 
     def positions(self, step: int) -> npt.NDArray[np.int64]:
         """Return the positions of one step, ``int64[B]`` (fewer in the last step).

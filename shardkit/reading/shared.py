@@ -45,7 +45,10 @@ class SharedTensor:
         return {"_tensor": self.tensor, "_owner": self._owner}
 
     def _take(self, content: torch.Tensor) -> None:
-        self._tensor: torch.Tensor = content.clone().share_memory_()  # type: ignore[no-untyped-call]  # by torch
+        # copied by numpy: torch copies over 32 KB in threads, which a forked process waits for in vain
+        storage = torch.UntypedStorage._new_shared(content.nbytes, device="cpu")  # type: ignore[no-untyped-call]  # by torch
+        self._tensor: torch.Tensor = torch.empty(0, dtype=content.dtype).set_(storage)
+        self._tensor.numpy()[:] = content.numpy()
         self._owner = os.getpid()
 
 

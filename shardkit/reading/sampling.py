@@ -1,0 +1,220 @@
+"""Sampling: which rows make up an epoch, and how often each; all rows once unless one asks for something else."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import xxhash
+
+from shardkit.reading.dataset import ShardDataset
+from shardkit.reading.order import ChosenOrder, Order, Shuffle, StratifiedOrder, WeightedOrder, epoch_order
+from shardkit.reading.shared import SharedTensor
+
+Weights = Mapping[str, float] | Sequence[float] | npt.NDArray[Any]
+"""Class name -> weight of each of its records; or one weight a row."""
+
+
+class Sampling(ABC):
+    """The rows of an epoch."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Positions in an epoch."""
+
+    @abstractmethod
+    def order(self, shuffle: Shuffle, dataset_id: str, seed: int, epoch: int) -> Order:
+        """Return the order of one epoch."""
+
+    @abstractmethod
+    def digest(self) -> str:
+        """Return what tells this sampling from others in a saved state; empty for all rows once."""
+
+
+class EveryRow(Sampling):
+    """Every row of a data set, or of a choice of rows, once.
+
+    Args:
+        length: Rows of the data set.
+        rows: ``int64[k]``, those chosen, or None for all.
+    """
+
+    def __init__(self, length: int, rows: npt.NDArray[np.int64] | None) -> None:
+        self._rows = rows
+        self._length = length if rows is None else len(rows)
+        self._rows_digest = "" if rows is None else xxhash.xxh3_64_hexdigest(rows.tobytes())
+
+    def __len__(self) -> int:
+        return self._length
+
+    def order(self, shuffle: Shuffle, dataset_id: str, seed: int, epoch: int) -> Order:
+        """Return the order that `epoch_order` gives."""
+        places = epoch_order(shuffle, self._length, dataset_id=dataset_id, seed=seed, epoch=epoch)
+        return places if self._rows is None else ChosenOrder(places, self._rows)
+
+    def digest(self) -> str:
+        """Return a digest of the chosen rows."""
+        return self._rows_digest
+
+
+class StratifiedRows(EveryRow):
+    """Every row once, so that each batch holds the classes in proportion, or nearly.
+
+    Args:
+        classes: ``int64[rows]``, the class of each row of the data set.
+        rows: Those chosen, or None for all.
+    """
+
+    def __init__(self, classes: npt.NDArray[np.int64], rows: npt.NDArray[np.int64] | None) -> None:
+        super().__init__(len(classes), rows)
+        self._classes = np.asarray(classes if rows is None else classes[rows])
+        self._classes_digest = xxhash.xxh3_64_hexdigest(self._classes.tobytes())
+
+    def order(self, shuffle: Shuffle, dataset_id: str, seed: int, epoch: int) -> Order:
+        """Return the order, which is shuffled whatever `shuffle` says."""
+        order = StratifiedOrder(self._classes, f"{dataset_id}\0{seed}\0{epoch}\0strata")
+        return order if self._rows is None else ChosenOrder(order, self._rows)
+
+    def digest(self) -> str:
+        """Return a digest of the chosen rows and their classes."""
+        return f"strata {super().digest()} {self._classes_digest}"
+
+
+class WeightedRows(Sampling):
+    """Rows drawn with replacement, each in proportion to its weight. Workers see a change of the weights.
+
+    Args:
+        weights: ``float64[rows]``, the weight of each row of the data set.
+        rows: Those drawn from, or None for all.
+        count: Draws in an epoch.
+    """
+
+    def __init__(
+        self, weights: npt.NDArray[np.float64], rows: npt.NDArray[np.int64] | None, count: int
+    ) -> None:
+        self._rows = rows
+        self._count = count
+        self._weights = SharedTensor(torch.from_numpy(_require_weights(weights, rows)))
+        self._digest: str | None = None
+
+    def __len__(self) -> int:
+        return self._count
+
+    def change(self, changed: Mapping[int, float]) -> None:
+        """Change the weights of some rows, for the epochs that begin from now on.
+
+        Raises:
+            ValueError: A weight is negative or not finite, or all are 0 then.
+        """
+        weights = self._weights.tensor.numpy().copy()
+        weights[list(changed)] = list(changed.values())
+        self._weights.tensor.copy_(torch.from_numpy(_require_weights(weights, self._rows)))
+        self._digest = None
+
+    def order(self, shuffle: Shuffle, dataset_id: str, seed: int, epoch: int) -> Order:
+        """Return the draws of an epoch; `shuffle` has no say in them."""
+        order = WeightedOrder(
+            self._count, np.cumsum(self._chosen_weights()), f"{dataset_id}\0{seed}\0{epoch}\0draws"
+        )
+        return order if self._rows is None else ChosenOrder(order, self._rows)
+
+    def digest(self) -> str:
+        """Return a digest of the rows, the weights and the number of draws."""
+        if self._digest is None:
+            rows = "" if self._rows is None else xxhash.xxh3_64_hexdigest(self._rows.tobytes())
+            weights = xxhash.xxh3_64_hexdigest(self._chosen_weights().tobytes())
+            self._digest = f"draws {self._count} {rows} {weights}"
+        return self._digest
+
+    def _chosen_weights(self) -> npt.NDArray[np.float64]:
+        weights: npt.NDArray[np.float64] = self._weights.tensor.numpy()
+        return weights if self._rows is None else weights[self._rows]
+
+
+def make_sampling(
+    dataset: ShardDataset,
+    rows: npt.ArrayLike | None,
+    weights: Weights | None,
+    num_samples: int | None,
+    stratify: str | None,
+) -> Sampling:
+    """Return the sampling that a caller describes.
+
+    Args:
+        dataset: The data set.
+        rows: Rows to sample from; None for all.
+        weights: Draw with replacement by these weights.
+        num_samples: Draws in an epoch; by default as many as there are rows to draw from.
+        stratify: Name of the label field whose classes each batch is to hold in proportion.
+
+    Raises:
+        ValueError: Two of them exclude each other, or one does not fit the data set; names it.
+        LookupError: There is no such field.
+    """
+    chosen = None if rows is None else _require_rows(rows, len(dataset))
+    if weights is None:
+        if num_samples is not None:
+            raise ValueError("num_samples is for draws: give weights as well")
+        if stratify is None:
+            return EveryRow(len(dataset), chosen)
+        return StratifiedRows(_label_column(dataset, stratify), chosen)
+    if stratify is not None:
+        raise ValueError("weights and stratify exclude each other")
+    available = len(dataset) if chosen is None else len(chosen)
+    count = available if num_samples is None else num_samples
+    if not available or count < 1:
+        raise ValueError(f"num_samples is {count} of {available} rows; both must be 1 or more")
+    return WeightedRows(_row_weights(dataset, weights), chosen, count)
+
+
+def _label_column(dataset: ShardDataset, name: str) -> npt.NDArray[np.int64]:
+    field = dataset.contract.fields.get(name)
+    if field is None or field.kind != "label":
+        labels = [each for each, spec in dataset.contract.fields.items() if spec.kind == "label"]
+        raise LookupError(f"{name!r} is no label field; these are: {', '.join(labels) or 'none'}")
+    return dataset.column(name)
+
+
+def _require_rows(rows: npt.ArrayLike, count: int) -> npt.NDArray[np.int64]:
+    found = np.asarray(rows)
+    if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
+        raise ValueError(f"rows must be a list of row numbers, not {found.dtype}{list(found.shape)}")
+    chosen = found.astype(np.int64)
+    if chosen.size and not 0 <= int(chosen.min()) <= int(chosen.max()) < count:
+        raise ValueError(f"rows must lie in [0, {count})")
+    if len(np.unique(chosen)) != len(chosen):
+        raise ValueError("rows must not repeat; to see a record more often, give weights")
+    return chosen
+
+
+def _row_weights(dataset: ShardDataset, weights: Weights) -> npt.NDArray[np.float64]:
+    if not isinstance(weights, Mapping):
+        given = np.asarray(weights, dtype=np.float64)
+        if given.shape != (len(dataset),):
+            raise ValueError(f"weights must be one a row, {len(dataset)} of them, not {list(given.shape)}")
+        return given
+    names = [name for name, field in dataset.contract.fields.items() if field.kind == "label"]
+    if len(names) != 1:
+        raise ValueError("weights by class need one label field; give one weight a row instead")
+    field: Any = dataset.contract.fields[names[0]]  # Any: a label field, whose attributes Field has not
+    classes = field.classes or [str(number) for number in range(field.num_classes)]
+    unknown = next((name for name in weights if name not in classes), None)
+    missing = next((name for name in classes if name not in weights), None)
+    if unknown is not None or missing is not None:
+        problem = f"{unknown!r} is no class" if unknown is not None else f"there is none for {missing!r}"
+        raise ValueError(f"weights by class: {problem}; the classes are {', '.join(classes[:20])}")
+    by_number = np.array([weights[name] for name in classes], dtype=np.float64)
+    row_weights: npt.NDArray[np.float64] = by_number[np.asarray(dataset.column(names[0]))]
+    return row_weights
+
+
+def _require_weights(
+    weights: npt.NDArray[np.float64], rows: npt.NDArray[np.int64] | None
+) -> npt.NDArray[np.float64]:
+    if weights.ndim != 1 or not np.isfinite(weights).all() or (weights < 0).any():
+        raise ValueError("weights must be finite numbers of 0 or more, one a row")
+    if not (weights if rows is None else weights[rows]).any():
+        raise ValueError("weights are all 0; at least one must be more")
+    return weights

@@ -1,0 +1,389 @@
+"""One sequence of batches, three ways in: the sampler, the iterable data set, the thread loader."""
+
+import itertools
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+
+from shardkit import (
+    Contract,
+    LabelField,
+    ScalarField,
+    ShardDataset,
+    ShardIterableDataset,
+    ShardLoader,
+    ShardSampler,
+    collate,
+    ingest,
+)
+from shardkit.errors import RecordNotFoundError, StateError, TransformError
+
+CLASSES = ("cat", "dog", "owl")
+CONTRACT = Contract({"label": LabelField(classes=CLASSES), "age": ScalarField("int32")})
+COUNT = 101
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """101 records in uneven shards, sorted by class: 50 cats, 48 dogs, 3 owls."""
+    out = tmp_path_factory.mktemp("sequences") / "out"
+    labels = [0] * 50 + [1] * 48 + [2] * 3
+    records = [{"id": f"r{row}", "label": CLASSES[labels[row]], "age": row} for row in range(COUNT)]
+    ingest(records[:50], out, CONTRACT, workers=0, records_per_shard=50)
+    ingest(records[50:53], out, workers=0, append=True)
+    ingest(records[53:], out, workers=0, append=True)
+    return out
+
+
+def ids(batches: Iterable[Any]) -> list[list[str]]:
+    return [list(batch["id"]) for batch in batches]
+
+
+def iterable(path: Path, **options: Any) -> Any:
+    return ShardIterableDataset(path, **options)
+
+
+def iterable_in_workers(path: Path, **options: Any) -> Any:
+    return DataLoader(
+        ShardIterableDataset(path, **options), batch_size=None, num_workers=2, multiprocessing_context="fork"
+    )
+
+
+def sampler(path: Path, **options: Any) -> Any:
+    dataset = ShardDataset(path)
+    return DataLoader(dataset, batch_sampler=ShardSampler(dataset, **options), collate_fn=collate)
+
+
+def threads(path: Path, **options: Any) -> Any:
+    return ShardLoader(path, threads=3, **options)
+
+
+@pytest.mark.parametrize("tail", ["pad", "drop", "exact"])
+@pytest.mark.parametrize("shuffle", ["global", "block", False])
+def test_all_three_give_the_same_batches(data: Path, tail: Any, shuffle: Any) -> None:
+    for world_size, rank in ((1, 0), (3, 0), (3, 2)):
+        options = {
+            "batch_size": 8,
+            "shuffle": shuffle,
+            "seed": 3,
+            "tail": tail,
+            "rank": rank,
+            "world_size": world_size,
+        }
+        made = [list(way(data, **options)) for way in (iterable, iterable_in_workers, sampler, threads)]
+        assert ids(made[0]) == ids(made[1]) == ids(made[2]) == ids(made[3])
+        assert len(made[0]) == len(iterable(data, **options))
+        for batches in zip(*made, strict=True):
+            assert [set(batch) for batch in batches] == [set(batches[0])] * 4
+            for name in set(batches[0]) - {"id"}:
+                for batch in batches[1:]:
+                    assert torch.equal(batch[name], batches[0][name])
+
+
+@pytest.mark.parametrize("way", [iterable, sampler, threads])
+def test_a_subset_delivers_its_rows_once(data: Path, way: Callable[..., Any]) -> None:
+    rows = ShardDataset(data).select(labels=["owl", "dog"], where=lambda columns: columns["age"] % 2 == 0)
+    expected = [f"r{row}" for row in range(50, COUNT) if row % 2 == 0]
+    delivered = list(itertools.chain(*ids(way(data, batch_size=4, tail="exact", rows=rows))))
+    assert sorted(delivered) == sorted(expected)
+    assert delivered != expected
+
+
+def test_rows_are_selected_by_id_class_column_and_file(data: Path, tmp_path: Path) -> None:
+    dataset = ShardDataset(data)
+    listed = tmp_path / "ids.txt"
+    listed.write_text("r7\nr3\n\nr100\n")
+    assert dataset.select(ids=["r5", "r2"]).tolist() == [2, 5]
+    assert dataset.select(ids_from=listed).tolist() == [3, 7, 100]
+    assert dataset.select(labels=[2]).tolist() == dataset.select(labels=["owl"]).tolist() == [98, 99, 100]
+    assert dataset.select(where=lambda columns: columns["age"] < 2).tolist() == [0, 1]
+    assert dataset.select(ids_from=listed, labels=["cat"]).tolist() == [3, 7]
+    assert dataset.select().tolist() == list(range(COUNT))
+    with pytest.raises(RecordNotFoundError, match="nobody"):
+        dataset.select(ids=["nobody"])
+    with pytest.raises(LookupError, match="'bird'"):
+        dataset.select(labels=["bird"])
+    with pytest.raises(ValueError, match=r"bool\[101\]"):
+        dataset.select(where=lambda columns: columns["age"])
+
+
+def test_weights_by_class_decide_how_often_a_class_comes(data: Path) -> None:
+    options = {"weights": {"cat": 0.0, "dog": 1.0, "owl": 16.0}, "num_samples": 20_000, "batch_size": 500}
+    delivered = Counter(
+        label for batch in threads(data, tail="exact", **options) for label in batch["label"].tolist()
+    )
+    assert delivered.total() == 20_000
+    assert delivered[0] == 0
+    assert abs(delivered[1] - 10_000) < 5 * (20_000 * 0.25) ** 0.5  # 48 : 3 * 16, five standard deviations
+
+
+def test_weights_may_be_changed_by_id_and_reach_persistent_workers(data: Path) -> None:
+    dataset = ShardIterableDataset(data, batch_size=10, weights=[1.0] * COUNT, num_samples=40)
+    loader = DataLoader(
+        dataset, batch_size=None, num_workers=2, multiprocessing_context="fork", persistent_workers=True
+    )
+    before = ids(loader)
+    assert ids(loader) == before
+    dataset.set_weights({f"r{row}": 0.0 for row in range(COUNT) if row != 42})
+    assert set(itertools.chain(*ids(loader))) == {"r42"}
+    with pytest.raises(ValueError, match="all 0"):
+        dataset.set_weights({"r42": 0.0})
+    with pytest.raises(ValueError, match="no weights"):
+        ShardIterableDataset(data).set_weights({"r42": 0.0})
+
+
+@pytest.mark.parametrize("way", [iterable, sampler, threads])
+def test_strata_hold_in_every_batch(data: Path, way: Callable[..., Any]) -> None:
+    batches = list(way(data, batch_size=10, stratify="label", tail="exact"))
+    assert sorted(itertools.chain(*ids(batches))) == sorted(f"r{row}" for row in range(COUNT))
+    for batch in batches[:-1]:
+        counts = np.bincount(batch["label"].numpy(), minlength=3)
+        assert abs(counts[0] - 10 * 50 / COUNT) <= 2
+        assert abs(counts[1] - 10 * 48 / COUNT) <= 2
+        assert counts[2] <= 1
+
+
+def test_arguments_that_cannot_be_are_refused(data: Path) -> None:
+    for options, words in (
+        ({"rows": [0, 0]}, "repeat"),
+        ({"rows": [COUNT]}, r"\[0, 101\)"),
+        ({"rows": [0.5]}, "row numbers"),
+        ({"weights": [1.0]}, "one a row"),
+        ({"weights": [-1.0] * COUNT}, "0 or more"),
+        ({"weights": {"cat": 1.0}}, "'dog'"),
+        ({"weights": {"cat": 1.0, "dog": 1.0, "owl": 1.0, "cow": 1.0}}, "'cow'"),
+        ({"num_samples": 5}, "weights"),
+        ({"weights": [1.0] * COUNT, "stratify": "label"}, "exclude"),
+        ({"rank": 0}, "both"),
+        ({"rank": 2, "world_size": 2}, r"\[0, 2\)"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            ShardIterableDataset(data, **options)  # type: ignore[arg-type]
+    with pytest.raises(LookupError, match="label"):
+        ShardIterableDataset(data, stratify="age")
+
+
+# --- state -----------------------------------------------------------------------------------------------------------
+
+
+def start_at(path: Path, state: Any, **options: Any) -> list[list[str]]:
+    loader = ShardIterableDataset(path, **options)
+    loader.load_state_dict(state)
+    made = ids(loader)
+    assert len(made) == (len(loader) if not made else len(made))
+    return made
+
+
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_what_is_left_of_an_epoch_is_delivered_once_whoever_goes_on(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    path = state_data(tmp_path_factory)
+    ranks, batch = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 20))
+    options: dict[str, Any] = {"shuffle": data.draw(st.sampled_from(["global", "block", False])), "seed": 5}
+    first = [
+        ShardLoader(path, batch, 1, rank=rank, world_size=ranks, tail="exact", **options)
+        for rank in range(ranks)
+    ]
+    epoch = data.draw(st.integers(0, 3))
+    step = data.draw(st.integers(0, min(len(each) for each in first)))
+    delivered: list[str] = []
+    states = []
+    for loader in first:
+        loader.set_epoch(epoch)
+        delivered += itertools.chain(*ids(itertools.islice(loader, step)))
+        states.append(loader.state_dict())
+    assert all(state == states[0] for state in states)
+    new_ranks, new_batch = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 20))
+    left: list[str] = []
+    for rank in range(new_ranks):
+        dataset = ShardIterableDataset(
+            path, new_batch, rank=rank, world_size=new_ranks, tail="exact", **options | {"seed": 9}
+        )
+        dataset.load_state_dict(states[0])
+        assert dataset.epoch == epoch
+        expected_len = len(dataset)
+        batches = ids(dataset)
+        assert len(batches) == expected_len
+        left += itertools.chain(*batches)
+        dataset.set_epoch(epoch + 1)
+        assert len(dataset) == len(ids(dataset))  # the epochs after are whole
+    assert sorted(delivered + left) == sorted(f"r{row}" for row in range(COUNT))
+
+
+_made: dict[str, Path] = {}
+
+
+def state_data(factory: pytest.TempPathFactory) -> Path:
+    if "path" not in _made:
+        out = factory.mktemp("state") / "out"
+        records = [{"id": f"r{row}", "label": 0, "age": row} for row in range(COUNT)]
+        ingest(records, out, CONTRACT, workers=0, records_per_shard=40)
+        _made["path"] = out
+    return _made["path"]
+
+
+def test_saving_and_loading_again_and_again_loses_nothing(data: Path) -> None:
+    expected = ids(ShardLoader(data, 8, 1))
+    made: list[list[str]] = []
+    state = ShardLoader(data, 8, 1).state_dict()
+    while True:
+        loader = ShardLoader(data, 8, 1)
+        loader.load_state_dict(state)
+        assert loader.state_dict() == state
+        some = ids(itertools.islice(loader, 3))
+        state = loader.state_dict()
+        if not some:
+            break
+        made += some
+    assert made == expected
+
+
+def test_a_state_counts_for_one_iteration_of_its_epoch(data: Path) -> None:
+    dataset = ShardIterableDataset(data, 8)
+    whole = ids(dataset)
+    dataset.load_state_dict(dataset.state_dict(step=5))
+    assert ids(dataset) == whole[5:]
+    assert ids(dataset) == whole
+    dataset.load_state_dict(dataset.state_dict(step=5))
+    dataset.set_epoch(1)
+    assert len(ids(dataset)) == len(whole)
+
+
+def test_a_state_at_the_end_leaves_nothing_of_the_epoch(data: Path) -> None:
+    for tail in ("pad", "exact", "drop"):
+        loader = ShardLoader(data, 8, 1, tail=tail)
+        count = len(ids(loader))
+        again = ShardLoader(data, 8, 1, tail=tail)
+        again.load_state_dict(loader.state_dict())
+        assert (len(again), ids(again)) == (0, [])
+        again.set_epoch(1)
+        assert len(ids(again)) == count
+
+
+def test_prefetched_batches_are_not_counted(data: Path) -> None:
+    loader = ShardLoader(data, 8, threads=2)
+    whole = ids(ShardLoader(data, 8, threads=2))
+    iterator = iter(loader)
+    taken = ids(itertools.islice(iterator, 3))
+    other = ShardLoader(data, 8)
+    other.load_state_dict(loader.state_dict())
+    assert taken + ids(other) == whole
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_loader_with_workers_is_told_how_many_batches_were_taken(data: Path, persistent: bool) -> None:
+    dataset = ShardIterableDataset(data, 8)
+    whole = ids(dataset)
+    workers = {"num_workers": 2, "multiprocessing_context": "fork", "persistent_workers": persistent}
+    dataset = ShardIterableDataset(data, 8)
+    loader = DataLoader(dataset, batch_size=None, prefetch_factor=4, **workers)  # type: ignore[arg-type]
+    taken = ids(itertools.islice(loader, 3))
+    with pytest.raises(StateError, match="step="):
+        dataset.state_dict()
+    state = dataset.state_dict(step=3)
+    dataset.load_state_dict(state)
+    assert taken + ids(loader) == whole
+    assert ids(loader) == whole
+    dataset.set_epoch(1)
+    assert len(ids(loader)) == len(whole)
+
+
+def test_states_survive_torch_save_and_json(data: Path, tmp_path: Path) -> None:
+    loader = ShardLoader(data, 8, 1)
+    next(iter(loader))
+    torch.save({"data": loader.state_dict()}, tmp_path / "checkpoint.pt")
+    state = torch.load(tmp_path / "checkpoint.pt", weights_only=True)["data"]
+    other = ShardLoader(data, 8, 1)
+    other.load_state_dict(state)
+    assert len(other) == len(loader) - 1
+
+
+def test_a_state_of_something_else_is_refused_in_plain_words(data: Path, tmp_path: Path) -> None:
+    state = ShardLoader(data, 8, 1).state_dict()
+    out = tmp_path / "out"
+    ingest([{"id": "a", "label": 0, "age": 1}], out, CONTRACT, workers=0)
+    with pytest.raises(StateError, match="generation"):
+        ShardLoader(out, 8, 1).load_state_dict(state)
+    with pytest.raises(StateError, match="shuffle"):
+        ShardLoader(data, 8, 1, shuffle=False).load_state_dict(state)
+    with pytest.raises(StateError, match="rows, weights or strata"):
+        ShardLoader(data, 8, 1, rows=[1, 2]).load_state_dict(state)
+    for broken in ({}, [], state | {"position": -1}, state | {"epoch": "1"}, state | {"version": 2}):
+        with pytest.raises(StateError):
+            ShardLoader(data, 8, 1).load_state_dict(broken)  # type: ignore[arg-type]
+
+
+# --- torchdata -------------------------------------------------------------------------------------------------------
+
+
+def stateful(path: Path, kind: str, workers: int) -> Any:
+    loaders = pytest.importorskip("torchdata.stateful_dataloader")
+    context = {"multiprocessing_context": "fork"} if workers else {}
+    if kind == "iterable":
+        return loaders.StatefulDataLoader(
+            ShardIterableDataset(path, 8, seed=2), batch_size=None, num_workers=workers, **context
+        )
+    dataset = ShardDataset(path)
+    return loaders.StatefulDataLoader(
+        dataset,
+        batch_sampler=ShardSampler(dataset, 8, seed=2),
+        num_workers=workers,
+        collate_fn=collate,
+        **context,
+    )
+
+
+@pytest.mark.filterwarnings(
+    "ignore:'set_vital' is deprecated"
+)  # torch's own call, which StatefulDataLoader makes
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", ["iterable", "sampler"])
+def test_torchdatas_stateful_loader_saves_and_loads_it(data: Path, kind: str, workers: int) -> None:
+    whole = ids(stateful(data, kind, workers))
+    for step in (0, 1, 5, len(whole)):
+        loader = stateful(data, kind, workers)
+        taken = ids(itertools.islice(loader, step))
+        state = loader.state_dict()
+        again = stateful(data, kind, workers)
+        again.load_state_dict(state)
+        assert taken + ids(again) == whole
+
+
+# --- threads ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_error_is_raised_at_the_batch_it_belongs_to(data: Path) -> None:
+    def fail_on_r50(sample: Any) -> Any:
+        if sample["id"] == "r50":
+            raise ValueError("no")
+        return sample
+
+    loader = ShardLoader(data, 10, threads=4, shuffle=False, transform=fail_on_r50)
+    iterator = iter(loader)
+    assert ids(itertools.islice(iterator, 5)) == [
+        [f"r{10 * batch + row}" for row in range(10)] for batch in range(5)
+    ]
+    with pytest.raises(TransformError, match=r"r50.*ValueError: no"):
+        next(iterator)
+
+
+def test_leaving_early_leaves_no_thread_behind(data: Path) -> None:
+    before = threading.active_count()
+    loader = ShardLoader(data, 8, threads=2)
+    for _ in range(50):
+        iterator: Iterator[Any] = iter(loader)
+        next(iterator)
+        del iterator
+    assert threading.active_count() == before
+    assert len(ids(loader)) == len(loader)

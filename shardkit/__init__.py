@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     )
     from shardkit.store import Store, describe
     from shardkit.verification import VerifyReport, verify
+    from shardkit.verification.delivery import DeliveryReport, verify_loader
+    from shardkit.verification.matrix import DeliveryProof, verify_delivery
 
 __version__ = "0.1.0"
 
@@ -42,6 +44,8 @@ __all__ = [
     "ArrayField",
     "BytesField",
     "Contract",
+    "DeliveryProof",
+    "DeliveryReport",
     "DevicePrefetcher",
     "EditReport",
     "ImageField",
@@ -68,6 +72,8 @@ __all__ = [
     "ingest",
     "prune",
     "verify",
+    "verify_delivery",
+    "verify_loader",
 ]
 
 _HOMES = {
@@ -100,6 +106,10 @@ _HOMES = {
     "collate": "shardkit.reading",
     "VerifyReport": "shardkit.verification",
     "verify": "shardkit.verification",
+    "DeliveryReport": "shardkit.verification.delivery",
+    "verify_loader": "shardkit.verification.delivery",
+    "DeliveryProof": "shardkit.verification.matrix",
+    "verify_delivery": "shardkit.verification.matrix",
 }
 
 

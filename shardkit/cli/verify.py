@@ -19,11 +19,27 @@ def verify_command(
             metavar="RAW", help="Hold it against what it was ingested from; once for each, if appended."
         ),
     ] = None,
-    workers: Annotated[int | None, typer.Option(min=0, help="Processes; default one a CPU.")] = None,
+    delivery: Annotated[
+        bool, typer.Option("--delivery", help="Prove instead what the loaders deliver, in many settings.")
+    ] = False,
+    ranks: Annotated[str, typer.Option(help="With --delivery: numbers of ranks.")] = "1,2,3",
+    workers: Annotated[
+        str | None,
+        typer.Option(help="Processes, default one a CPU; with --delivery numbers of workers, default 0,2."),
+    ] = None,
+    epochs: Annotated[int, typer.Option(min=1, help="With --delivery: epochs of each setting.")] = 2,
+    batch_size: Annotated[str, typer.Option(help="With --delivery: batch sizes.")] = "64",
+    start_methods: Annotated[str, typer.Option(help="With --delivery: of fork, spawn, forkserver.")] = "fork",
+    sample: Annotated[
+        int, typer.Option(min=0, help="With --delivery: rows to deliver of a larger data set; 0 is all.")
+    ] = 2000,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> int:
     """Prove what is stored: every file, id, checksum and record; and, with --source, that nothing is missing."""
-    report = shardkit.verify(out, source or None, workers=workers, progress=True)
+    if delivery:
+        return _prove_delivery(out, ranks, workers or "0,2", epochs, batch_size, start_methods, sample, json)
+    processes = None if workers is None else _numbers("--workers", workers)[0]
+    report = shardkit.verify(out, source or None, workers=processes, progress=True)
     if json:
         print_json(report.to_dict())
     else:
@@ -40,3 +56,76 @@ def _print(out: Path, report: "shardkit.VerifyReport") -> None:
     if problems > _SHOWN:
         print(f"  PROBLEM    and {problems - _SHOWN:,} more (--json lists up to 1,000)")
     print(f"{out}: {report.records:,} records: " + ("all well" if report.ok else f"{problems:,} problems"))
+
+
+def _prove_delivery(
+    out: Path,
+    ranks: str,
+    workers: str,
+    epochs: int,
+    batch_size: str,
+    start_methods: str,
+    sample: int,
+    json: bool,
+) -> int:
+    try:
+        proof = shardkit.verify_delivery(
+            out,
+            ranks=_numbers("--ranks", ranks),
+            workers=_numbers("--workers", workers),
+            epochs=epochs,
+            batch_sizes=_numbers("--batch-size", batch_size),
+            start_methods=[method.strip() for method in start_methods.split(",")],  # type: ignore[misc]  # checked there
+            sample=sample or None,
+            progress=True,
+        )
+    except ValueError as error:
+        if isinstance(error, shardkit.ShardkitError):
+            raise
+        raise typer.BadParameter(str(error)) from error
+    if json:
+        print_json(proof.to_dict())
+    else:
+        _print_proof(out, proof)
+    return 0 if proof.ok else 1
+
+
+def _print_proof(out: Path, proof: "shardkit.DeliveryProof") -> None:
+    width = max(len(result.setting.describe()) for result in proof.results)
+    head = ("expected", "delivered", "missing", "again", "padded", "labels", "order", "verdict")
+    print(f"{'setting':<{width}}  " + "  ".join(f"{name:>9}" for name in head))
+    for result in proof.results:
+        report = result.report
+        cells = (
+            report.expected,
+            report.delivered,
+            report.missing,
+            report.duplicate,
+            report.padded,
+            "equal" if not report.wrong else "WRONG",
+            "equal" if result.order_equal else "WRONG",
+            "ok" if result.ok else "FAILED",
+        )
+        print(f"{result.setting.describe():<{width}}  " + "  ".join(f"{cell!s:>9}" for cell in cells))
+    for result in proof.results:
+        if not result.ok:
+            print(
+                f"  FAILED     {printable(result.setting.describe())}: {printable(result.report.describe())}"
+            )
+    failed = sum(not result.ok for result in proof.results)
+    scope = (
+        f"{proof.rows:,} of {proof.records:,} records"
+        if proof.rows < proof.records
+        else f"{proof.rows:,} records"
+    )
+    print(
+        f"{out}: {scope} in {len(proof.results)} settings: "
+        + (f"{failed} FAILED" if failed else "all delivered")
+    )
+
+
+def _numbers(option: str, text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError as error:
+        raise typer.BadParameter(f"{option} takes whole numbers, such as 1,2,3, not {text!r}") from error

@@ -3,7 +3,7 @@
 Everything that decides which rows make up which batch meets here; nothing here reads a record.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -48,14 +48,29 @@ class BatchIterator(Iterator[BatchRows]):
 
     It can be saved and loaded on its own, as torchdata's StatefulDataLoader does with the iterators in its workers.
 
+    Args:
+        order: The rows of the epoch.
+        partition: The steps of the rank.
+        epoch: Which epoch.
+        on_first: Called when the first batch is asked for.
+        worker: Which of the rank's workers.
+        num_workers: How many there are.
+
     Attributes:
         epoch: Which epoch.
     """
 
     def __init__(
-        self, order: Order, partition: Partition, epoch: int, worker: int = 0, num_workers: int = 1
+        self,
+        order: Order,
+        partition: Partition,
+        epoch: int,
+        on_first: Callable[[], None],
+        worker: int = 0,
+        num_workers: int = 1,
     ) -> None:
         self.epoch = epoch
+        self._on_first: Callable[[], None] | None = on_first
         self._order = order
         self._partition = partition
         self._worker = worker
@@ -69,6 +84,9 @@ class BatchIterator(Iterator[BatchRows]):
         return self._partition.end(self._taken)
 
     def __next__(self) -> BatchRows:
+        if self._on_first is not None:
+            self._on_first()
+            self._on_first = None
         batch = next(self._batches)
         self._taken += 1
         return batch
@@ -190,10 +208,15 @@ class BatchPlan:
 
     def begin(self, worker: int | None = None, num_workers: int = 1) -> BatchIterator:
         """Return the batches of an iteration that begins now, in this process or as one of its workers."""
-        epoch, start = self.epoch, self._progress.begin(worker)
-        if self._handed_over is not None:
-            (epoch, start), self._handed_over = self._handed_over, None
-        iterator = BatchIterator(self._order(epoch), self._partition(start), epoch, worker or 0, num_workers)
+        epoch, start = self._handed_over or (self.epoch, self._progress.pending(worker))
+
+        def use_up() -> None:  # with the first batch, for torch's loader makes two iterators and uses one
+            self._handed_over = None
+            self._progress.use_up(worker)
+
+        iterator = BatchIterator(
+            self._order(epoch), self._partition(start), epoch, use_up, worker or 0, num_workers
+        )
         self._latest = iterator
         return iterator
 

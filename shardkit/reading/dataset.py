@@ -153,6 +153,18 @@ class ShardDataset(Dataset[Sample | None]):
         """
         return self._reader.record(self._row(index))
 
+    def stored_value(self, row: int, name: str) -> Any:
+        """Return the value of a label or scalar field as the shard itself stores it, not the index: a Python value.
+
+        Raises:
+            IndexError: There is no such row.
+            CorruptShardError: What is stored is inconsistent.
+        """
+        store = self._store
+        column = list(store.contract.fields).index(name)
+        value = store.contract.fields[name].decode(store.payload(row, column))
+        return value.item() if isinstance(value, np.generic) else value
+
     def select(
         self,
         *,

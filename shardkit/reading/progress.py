@@ -60,14 +60,12 @@ class Progress:
         is_resumed = shared[_RESUMED] == shared[_EPOCH] and shared[_place(worker)] < shared[_LOADS]
         return int(shared[_START]) if is_resumed else 0
 
-    def begin(self, worker: int | None = None) -> int:
-        """Return the position at which an iteration begins now; a state that was loaded is used up with it."""
-        start = self.pending(worker)
+    def use_up(self, worker: int | None = None) -> None:
+        """Note that an iteration gave out its first batch: a state that was loaded does not count for the next one."""
         shared = self._shared.tensor
         shared[_place(worker)] = shared[_LOADS]
         if worker is not None:
             shared[_BEGUN] = 1
-        return start
 
     @property
     def is_begun_in_workers(self) -> bool:

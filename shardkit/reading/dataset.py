@@ -4,7 +4,7 @@ import operator
 from collections.abc import Callable, Iterable, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, SupportsIndex
+from typing import Any, Literal, SupportsIndex, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -12,12 +12,15 @@ import torch
 from torch.utils.data import Dataset
 
 from shardkit.contract import Contract
+from shardkit.errors import CorruptShardError
 from shardkit.reading.collate import Sample
 from shardkit.reading.decode import SampleReader
-from shardkit.reading.filtered import FilteredRows
 from shardkit.reading.guard import Transform, TransformGuard
+from shardkit.reading.marked import MarkedRows
 from shardkit.reading.selection import Columns, select_rows, the_label_field
 from shardkit.store import IdSequence, Store
+
+OnError = Literal["raise", "skip"]
 
 
 class ShardDataset(Dataset[Sample | None]):
@@ -47,6 +50,8 @@ class ShardDataset(Dataset[Sample | None]):
             to float) or drop fields. All shapes are compared with those of the untransformed sample.
         may_filter: Whether the transform may return None to leave a sample out. `filtered` then names those
             left out so far, in this process and in the workers of its loaders.
+        on_error: ``"raise"``, or ``"skip"``: a record whose stored bytes are damaged is left out, and `skipped` names
+            it. Errors of a transform are always raised.
 
     Raises:
         DatasetNotFoundError: There is no manifest in `path`.
@@ -62,7 +67,10 @@ class ShardDataset(Dataset[Sample | None]):
         verify_checksums: bool | None = None,
         may_reshape: bool = False,
         may_filter: bool = False,
+        on_error: OnError = "raise",
     ) -> None:
+        if on_error not in get_args(OnError):
+            raise ValueError(f'on_error must be "raise" or "skip", not {on_error!r}')
         store = Store(path)
         self._path = store.path
         self._identity = (store.manifest.dataset_id, store.manifest.generation)
@@ -74,7 +82,8 @@ class ShardDataset(Dataset[Sample | None]):
             if transform is None
             else TransformGuard(transform, may_reshape=may_reshape, may_filter=may_filter)
         )
-        self._filtered = FilteredRows(self._count) if may_filter else None
+        self._filtered = MarkedRows(self._count) if may_filter else None
+        self._skipped = MarkedRows(self._count) if on_error == "skip" else None
         self._opened: tuple[Store, SampleReader] | None = None
         self._open(store)
 
@@ -104,7 +113,10 @@ class ShardDataset(Dataset[Sample | None]):
             TransformError: The transform raised, or did what it has no leave for.
         """
         row = self._row(index)
-        return self._transformed(row, self._reader.sample(row))
+        sample = (
+            self._reader.sample(row) if self._skipped is None else self._sample_or_none(row, self._skipped)
+        )
+        return None if sample is None else self._transformed(row, sample)
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Sample]:
         """Return the samples of a whole batch, as torch's fetcher asks for it, without those filtered.
@@ -115,15 +127,18 @@ class ShardDataset(Dataset[Sample | None]):
         return [sample for sample in self.read_batch(indices) if sample is not None]
 
     def read_batch(self, indices: Sequence[SupportsIndex]) -> list[Sample | None]:
-        """Return one item for each of `indices`: the sample, or None if the transform filtered it.
+        """Return one item for each of `indices`: the sample, or None if it was filtered or skipped.
 
         Raises:
             IndexError, TypeError, FormatError, TransformError: As for ``self[index]``.
         """
         rows = [self._row(index) for index in indices]
-        samples = self._reader.samples(rows)
+        samples = self._samples(rows)
         is_pad = getattr(indices, "is_pad", None)
-        delivered = [self._transformed(row, sample) for row, sample in zip(rows, samples, strict=True)]
+        delivered = [
+            None if sample is None else self._transformed(row, sample)
+            for row, sample in zip(rows, samples, strict=True)
+        ]
         if is_pad is not None:
             for sample, mark in zip(delivered, is_pad.tolist(), strict=True):
                 if sample is not None:
@@ -251,6 +266,16 @@ class ShardDataset(Dataset[Sample | None]):
             return []
         return [self._store.id_of(row) for row in self._filtered.rows().tolist()]
 
+    @property
+    def skipped(self) -> list[str]:
+        """Ids of the damaged records that were left out since the data set was opened, in row order.
+
+        Those that DataLoader workers came upon are among them. Empty unless it was opened with ``on_error="skip"``.
+        """
+        if self._skipped is None:
+            return []
+        return [self._store.id_of(row) for row in self._skipped.rows().tolist()]
+
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what is open: another process opens it when it first reads."""
         return self.__dict__ | {"_opened": None}
@@ -289,6 +314,22 @@ class ShardDataset(Dataset[Sample | None]):
         if not -self._count <= row < self._count:
             raise IndexError(f"{self._path}: index {row} is out of range: there are {self._count} records")
         return row % self._count
+
+    def _samples(self, rows: list[int]) -> Sequence[Sample | None]:
+        """Return the samples of some rows, those that are damaged as None if they may be skipped."""
+        if self._skipped is None:
+            return self._reader.samples(rows)
+        try:
+            return self._reader.samples(rows)
+        except CorruptShardError:
+            return [self._sample_or_none(row, self._skipped) for row in rows]
+
+    def _sample_or_none(self, row: int, skipped: MarkedRows) -> Sample | None:
+        try:
+            return self._reader.sample(row)
+        except CorruptShardError:
+            skipped.mark(row)
+            return None
 
     def _transformed(self, row: int, sample: Sample) -> Sample | None:
         if self._guard is None:

@@ -9,7 +9,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from shardkit.reading.batches import BatchIterator, BatchPlan
 from shardkit.reading.collate import Batch
-from shardkit.reading.dataset import ShardDataset
+from shardkit.reading.dataset import OnError, ShardDataset
 from shardkit.reading.delivery import read_rows
 from shardkit.reading.guard import Transform
 from shardkit.reading.order import Shuffle
@@ -54,6 +54,7 @@ class ShardIterableDataset(IterableDataset[Batch]):
         may_reshape: Whether the transform may change shapes.
         may_filter: Whether the transform may leave samples out; batches then are smaller, their number is
             not.
+        on_error: Whether a damaged record is raised or skipped.
         rows: Rows to sample from, as `ShardDataset.select` finds them; None for all.
         weights: Draw records with replacement: class name -> weight of each of its records, or one weight a row.
         num_samples: Draws in an epoch; by default as many as there are rows to draw from.
@@ -79,12 +80,15 @@ class ShardIterableDataset(IterableDataset[Batch]):
         verify_checksums: bool | None = None,
         may_reshape: bool = False,
         may_filter: bool = False,
+        on_error: OnError = "raise",
         rows: npt.ArrayLike | None = None,
         weights: Weights | None = None,
         num_samples: int | None = None,
         stratify: str | None = None,
     ) -> None:
-        self.dataset = ShardDataset(path, transform, fields, verify_checksums, may_reshape, may_filter)
+        self.dataset = ShardDataset(
+            path, transform, fields, verify_checksums, may_reshape, may_filter, on_error
+        )
         self._plan = BatchPlan(
             self.dataset,
             batch_size,
@@ -156,6 +160,11 @@ class ShardIterableDataset(IterableDataset[Batch]):
     def filtered(self) -> list[str]:
         """Ids of the samples that the transform has left out; see `ShardDataset.filtered`."""
         return self.dataset.filtered
+
+    @property
+    def skipped(self) -> list[str]:
+        """Ids of the damaged records that were left out; see `ShardDataset.skipped`."""
+        return self.dataset.skipped
 
     def __iter__(self) -> "SampleBatches":
         worker = get_worker_info()

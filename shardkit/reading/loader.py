@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from shardkit.reading.batches import BatchIterator, BatchPlan
 from shardkit.reading.collate import Batch
-from shardkit.reading.dataset import ShardDataset
+from shardkit.reading.dataset import OnError, ShardDataset
 from shardkit.reading.delivery import read_rows
 from shardkit.reading.guard import Transform
 from shardkit.reading.integer import require_integer
@@ -50,6 +50,7 @@ class ShardLoader:
         verify_checksums: Which checksums are checked.
         may_reshape: Whether the transform may change shapes.
         may_filter: Whether the transform may leave samples out.
+        on_error: Whether a damaged record is raised or skipped.
         rows: Rows to sample from.
         weights: Draw with replacement by these weights.
         num_samples: Draws in an epoch.
@@ -76,12 +77,15 @@ class ShardLoader:
         verify_checksums: bool | None = None,
         may_reshape: bool = False,
         may_filter: bool = False,
+        on_error: OnError = "raise",
         rows: npt.ArrayLike | None = None,
         weights: Weights | None = None,
         num_samples: int | None = None,
         stratify: str | None = None,
     ) -> None:
-        self.dataset = ShardDataset(path, transform, fields, verify_checksums, may_reshape, may_filter)
+        self.dataset = ShardDataset(
+            path, transform, fields, verify_checksums, may_reshape, may_filter, on_error
+        )
         self._threads = _usable_cpus() if threads is None else require_integer("threads", threads)
         if self._threads < 1:
             raise ValueError(f"threads must be 1 or more, not {self._threads}")
@@ -156,6 +160,11 @@ class ShardLoader:
     def filtered(self) -> list[str]:
         """Ids of the samples that the transform has left out; see `ShardDataset.filtered`."""
         return self.dataset.filtered
+
+    @property
+    def skipped(self) -> list[str]:
+        """Ids of the damaged records that were left out; see `ShardDataset.skipped`."""
+        return self.dataset.skipped
 
     def _deliver(self, batches: BatchIterator) -> Iterator[Batch]:
         """Yield the batches in order; the threads end with the iteration, however it ends."""

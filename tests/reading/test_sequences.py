@@ -22,10 +22,11 @@ from shardkit import (
     ShardIterableDataset,
     ShardLoader,
     ShardSampler,
+    TextField,
     collate,
     ingest,
 )
-from shardkit.errors import RecordNotFoundError, StateError, TransformError
+from shardkit.errors import CorruptShardError, RecordNotFoundError, StateError, TransformError
 
 CLASSES = ("cat", "dog", "owl")
 CONTRACT = Contract({"label": LabelField(classes=CLASSES), "age": ScalarField("int32")})
@@ -387,3 +388,26 @@ def test_leaving_early_leaves_no_thread_behind(data: Path) -> None:
         del iterator
     assert threading.active_count() == before
     assert len(ids(loader)) == len(loader)
+
+
+# --- damaged records -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_damaged_record_is_skipped_counted_and_named(tmp_path: Path, workers: int) -> None:
+    contract = Contract({"text": TextField()})
+    ingest([{"id": f"r{row}", "text": f"text {row:03d}"} for row in range(100)], tmp_path / "out", contract)
+    shard = tmp_path / "out" / "shards" / "00000" / "text.bin"
+    shard.write_bytes(shard.read_bytes().replace(b"text 010", b"text 01X"))
+    with pytest.raises(CorruptShardError, match="'r10'"):
+        ids(ShardLoader(tmp_path / "out", 8, 1))
+    dataset = ShardIterableDataset(tmp_path / "out", 8, tail="exact", on_error="skip")
+    context = {"multiprocessing_context": "fork"} if workers else {}
+    delivered = ids(DataLoader(dataset, batch_size=None, num_workers=workers, **context))  # type: ignore[arg-type]
+    assert sorted(itertools.chain(*delivered)) == sorted(f"r{row}" for row in range(100) if row != 10)
+    assert dataset.skipped == ["r10"]
+    single = ShardDataset(tmp_path / "out", on_error="skip")
+    assert single[10] is None
+    assert single.skipped == ["r10"]
+    with pytest.raises(ValueError, match="on_error"):
+        ShardDataset(tmp_path / "out", on_error="ignore")  # type: ignore[arg-type]

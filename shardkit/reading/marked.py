@@ -1,4 +1,4 @@
-"""Which rows a transform left out, known in every process: the parent asks, workers answer."""
+"""Which rows were left out, known in every process: the parent asks, workers answer."""
 
 from multiprocessing.context import get_spawning_popen
 from typing import Any
@@ -10,7 +10,7 @@ import torch
 from shardkit.reading.shared import SharedTensor
 
 
-class FilteredRows:
+class MarkedRows:
     """One mark a row, one byte each, in memory that DataLoader workers share with their parent.
 
     Workers started by fork inherit the memory; to those started by spawn or forkserver it is handed over as
@@ -26,7 +26,7 @@ class FilteredRows:
         self._marks = SharedTensor(torch.zeros(count, dtype=torch.uint8))
 
     def mark(self, row: int) -> None:
-        """Note that a transform left out the sample in `row`."""
+        """Note that the sample in `row` was left out."""
         self._marks.tensor[row] = 1
 
     def rows(self) -> npt.NDArray[np.int64]:
@@ -35,12 +35,12 @@ class FilteredRows:
 
     def __reduce__(self) -> tuple[Any, ...]:
         if get_spawning_popen() is None:
-            return (FilteredRows, (self._count,))
+            return (MarkedRows, (self._count,))
         return (_share, (self._count, self._marks))
 
 
-def _share(count: int, marks: SharedTensor) -> FilteredRows:
-    filtered = FilteredRows.__new__(FilteredRows)
-    filtered._count = count
-    filtered._marks = marks
-    return filtered
+def _share(count: int, marks: SharedTensor) -> MarkedRows:
+    marked = MarkedRows.__new__(MarkedRows)
+    marked._count = count
+    marked._marks = marks
+    return marked

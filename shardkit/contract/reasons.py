@@ -15,7 +15,9 @@ class Reason(StrEnum):
     DUPLICATE_ID = "duplicate-id"  # an earlier record has this id
     MISSING_FIELD = "missing-field"  # the record lacks a field of the contract
     BAD_ROW = "bad-row"  # a table row that cannot be split into its columns
-    INCOMPLETE_SOURCE = "incomplete-source"  # damage that hides an unknown number of records (a tar cut short)
+    INCOMPLETE_SOURCE = (
+        "incomplete-source"  # damage that hides an unknown number of records (a tar cut short)
+    )
     DELETED = "deleted"  # stored once, and deleted since; only ever with the index, not in a report
     # getting at the bytes
     MISSING_FILE = "missing-file"

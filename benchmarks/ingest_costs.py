@@ -13,9 +13,9 @@ the disk, so its part is that of this disk.
 """
 
 import contextlib
-import multiprocessing
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,7 @@ import lmdb
 import xxhash
 from command_line import run_benchmark
 from measure import Comparison, Contender, Target
-from photos import PhotoFolder, PhotoSettings, make_photos
+from photos import PhotoFolder, PhotoSettings, describe_run, make_photos
 
 from shardkit import ingest
 from shardkit.contract.images import examination
@@ -99,18 +99,14 @@ def switched_off() -> Iterator[None]:
 
 def main() -> None:
     """Measure, and print the table."""
-    if "fork" not in multiprocessing.get_all_start_methods():
+    if sys.platform != "linux":  # elsewhere an ingest spawns its workers
         raise SystemExit("this benchmark needs processes that are forked: run it on Linux")
     run_benchmark(__doc__, Settings(), _measure)
 
 
 def _measure(settings: Settings, folder: Path) -> dict[str, Any]:
     photos = make_photos(folder / "photos", PhotoSettings(settings.records, settings.width, settings.height))
-    print(
-        f"{settings.records} photos of {settings.width}x{settings.height} pixels and "
-        f"{photos.mean_bytes / 1000:.1f} KB on average, {settings.workers} processes, "
-        f"{settings.repetitions} repetitions; page cache warm"
-    )
+    print(describe_run(photos, settings))
     reports = {}
     for backend in BACKENDS:
         print(f"\n{backend}\n")

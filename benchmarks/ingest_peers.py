@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from command_line import run_benchmark
 from measure import Comparison, Contender, Missing, Taken, Target
-from photos import PhotoFolder, PhotoSettings, make_photos
+from photos import PhotoFolder, PhotoSettings, describe_run, make_photos
 
 PROGRAMS = Path(__file__).parent / "peers"
 SHARDKIT = "shardkit"
@@ -100,11 +100,7 @@ def _measure(settings: Settings, folder: Path) -> dict[str, Any]:
         for converter in CONVERTERS
         if converter.peer not in pythons
     ]
-    print(
-        f"{settings.records} photos of {settings.width}x{settings.height} pixels and "
-        f"{photos.mean_bytes / 1000:.1f} KB on average, {settings.workers} processes, "
-        f"{settings.repetitions} repetitions; page cache warm\n"
-    )
+    print(describe_run(photos, settings) + "\n")
     comparison = Comparison(
         contenders, SHARDKIT, settings.repetitions, settings.records, photos.total_bytes, TARGETS, missing
     )

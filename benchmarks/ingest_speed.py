@@ -28,7 +28,7 @@ import simplejpeg
 from command_line import run_benchmark
 from ingest_stages import median_stages, stage_table
 from measure import Comparison, Contender, Target
-from photos import PhotoFolder, PhotoSettings, make_photos
+from photos import PhotoFolder, PhotoSettings, describe_run, make_photos
 from PIL import Image
 
 from shardkit import ShardDataset, ingest
@@ -71,11 +71,7 @@ def main() -> None:
 def _measure(settings: Settings, folder: Path) -> dict[str, Any]:
     shape = PhotoSettings(settings.records, settings.width, settings.height, settings.quality, settings.seed)
     photos = make_photos(folder / "photos", shape)
-    print(
-        f"{settings.records} photos of {settings.width}x{settings.height} pixels and "
-        f"{photos.mean_bytes / 1000:.1f} KB on average, {settings.workers} processes, "
-        f"{settings.repetitions} repetitions; page cache warm\n"
-    )
+    print(describe_run(photos, settings) + "\n")
     for backend in BACKENDS:
         _check_ingestion(backend, photos, folder, settings.workers)
     contenders = [

@@ -7,6 +7,7 @@ import importlib.util
 import random
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from PIL import Image
 from sklearn.datasets import load_sample_image
@@ -65,6 +66,25 @@ class PhotoFolder:
     def mean_bytes(self) -> int:
         """Bytes a file, averaged."""
         return self.total_bytes // len(self.files)
+
+
+class IngestSettings(Protocol):
+    """What the benchmarks of ingestion have in common, of their settings."""
+
+    records: int
+    width: int
+    height: int
+    workers: int
+    repetitions: int
+
+
+def describe_run(photos: PhotoFolder, settings: IngestSettings) -> str:
+    """Return the line above a table: how many photos of what size, and how they are ingested."""
+    return (
+        f"{settings.records} photos of {settings.width}x{settings.height} pixels and "
+        f"{photos.mean_bytes / 1000:.1f} KB on average, {settings.workers} processes, "
+        f"{settings.repetitions} repetitions; page cache warm"
+    )
 
 
 def make_photos(path: Path, settings: PhotoSettings) -> PhotoFolder:

@@ -107,9 +107,7 @@ def _answering(command: Callable[Parameters, int]) -> Callable[Parameters, None]
         except MemoryError:
             print("shardkit: out of memory; use fewer workers or fewer records per shard", file=sys.stderr)
             status = 1
-        except (
-            OSError
-        ) as error:  # what our own files refuse is a ShardkitError: this is the system, or stdout
+        except OSError as error:  # of the system, or stdout: what our own files refuse is a ShardkitError
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or flushing stdout at exit fails again
             if not isinstance(error, BrokenPipeError):
                 where = f"{printable(str(error.filename))}: " if error.filename else ""

@@ -8,6 +8,7 @@ import typer
 
 import shardkit
 from shardkit.cli.output import print_json, show_bytes
+from shardkit.cli.usage import wrong_use
 from shardkit.errors import SourceError
 
 _Out = Annotated[Path, typer.Argument(metavar="OUT", help="The data set.")]
@@ -45,7 +46,7 @@ def compact_command(
     json: _Json = False,
 ) -> int:
     """Make a new generation of OUT with the same records in evenly filled shards."""
-    try:
+    with wrong_use():
         report = shardkit.compact(
             out,
             backend=backend,
@@ -54,10 +55,6 @@ def compact_command(
             workers=workers,
             progress=True,
         )
-    except ValueError as error:
-        if isinstance(error, shardkit.ShardkitError):
-            raise
-        raise typer.BadParameter(str(error)) from error
     _print(report, json)
     return 0
 

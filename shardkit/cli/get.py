@@ -34,7 +34,10 @@ def get_command(
     if output is not None:
         _write(output, data)
     elif spec.kind in _PRINTED:
-        print(data.decode("utf-8") if spec.kind in ("text", "json") else spec.decode(data))
+        value = spec.decode(
+            data
+        )  # also of JSON, which is printed as stored: a crafted one may not even be text
+        print(data.decode("utf-8") if spec.kind == "json" else value)
     elif sys.stdout is not None and sys.stdout.isatty():
         raise typer.BadParameter(f"{name!r} is binary, and this is a terminal: give -o FILE")
     else:
@@ -53,14 +56,14 @@ def _choose(store: "shardkit.Store", field: str | None) -> str:
 
 
 def _find(store: "shardkit.Store", record_id: str) -> int:
-    """Return the row of an id; of one that the contract refused, say so."""
+    """Return the row of an id; of one that was rejected, or deleted since, say so."""
     try:
         return store.row_of(record_id)
     except RecordNotFoundError as error:
         for rejection in store.rejected():
             if rejection.get("id") == record_id:
                 why = f"{rejection.get('reason')}: {rejection.get('sentence')}"
-                raise RecordNotFoundError(f"{error}: it was rejected at ingest ({why})") from error
+                raise RecordNotFoundError(f"{error}: it is listed as left out ({why})") from error
         raise
 
 

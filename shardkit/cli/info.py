@@ -29,10 +29,10 @@ def _print(out: Path, facts: dict[str, Any]) -> None:
     print(f"{out}: {facts['records']:,} records; shards: {backends or 'none'}")
     print(f"  data set   {facts['dataset_id']}, generation {facts['generation']}")
     print(f"  size       {show_bytes(facts['bytes'])}, index {show_bytes(facts['index_bytes'])}")
-    print(f"  rejected   {facts['rejected']:,} when it was ingested")
+    print(f"  left out   {facts['rejected']:,} rejected or deleted")
     for name, table in facts["contract"]["fields"].items():
         settings = [f"{key} = {value}" for key, value in facts["settings"][name].items()]
-        print(f"  field      {name}: {', '.join([table['type'], *settings])}")
+        print(f"  field      {name}: {printable(', '.join([table['type'], *settings]))}")
     for name, counts in facts["labels"].items():
         for label, count in list(counts.items())[:_CLASSES_SHOWN]:
             print(f"  {name:<10} {printable(label)}: {count:,}")

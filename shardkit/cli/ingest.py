@@ -7,7 +7,8 @@ import typer
 
 import shardkit
 from shardkit.cli.output import print_counts, print_json, printable
-from shardkit.errors import IngestError, ShardkitError
+from shardkit.cli.usage import wrong_use
+from shardkit.errors import IngestError
 
 _KINDS_SHOWN = 12  # image modes or classes listed one by one
 
@@ -64,27 +65,24 @@ def ingest_command(
         "store": store,
     }
     try:
-        report = shardkit.ingest(
-            raw,
-            out,
-            contract,
-            policies={name: value for name, value in policies.items() if value is not None},
-            on_bad=on_bad,
-            quarantine=quarantine,
-            backend=backend,
-            workers=workers,
-            records_per_shard=records_per_shard,
-            shuffle_seed=shuffle_seed,
-            overwrite=overwrite,
-            append=append,
-            resume=resume,
-            dry_run=dry_run,
-            progress=True,
-        )
-    except ValueError as error:
-        if isinstance(error, ShardkitError):
-            raise
-        raise typer.BadParameter(str(error)) from error
+        with wrong_use():
+            report = shardkit.ingest(
+                raw,
+                out,
+                contract,
+                policies={name: value for name, value in policies.items() if value is not None},
+                on_bad=on_bad,
+                quarantine=quarantine,
+                backend=backend,
+                workers=workers,
+                records_per_shard=records_per_shard,
+                shuffle_seed=shuffle_seed,
+                overwrite=overwrite,
+                append=append,
+                resume=resume,
+                dry_run=dry_run,
+                progress=True,
+            )
     except IngestError as error:
         failed: shardkit.IngestReport | None = error.context.get("report")
         if json and failed is not None:
@@ -123,8 +121,8 @@ def _last_line(report: "shardkit.IngestReport", quarantine: Path | None) -> str:
     if report.resumed:
         line += f"; {report.resumed:,} shards taken over from the interrupted run"
     if report.rejected:
-        line += f"; {report.rejected:,} REJECTED and left out, listed in {report.out / 'reports' / 'rejected.jsonl'}"
-        line += "" if quarantine is None else f", copied to {quarantine}"
+        line += f"; {report.rejected:,} REJECTED and left out, listed in {report.rejections_file}"
+        line += f", copied to {quarantine}" if quarantine is not None and quarantine.exists() else ""
     if report.is_incomplete:
         line += "; the source is DAMAGED and INCOMPLETE"
     return line

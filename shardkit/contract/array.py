@@ -123,14 +123,27 @@ class ArrayField(Field):
         array.flags.writeable = False
         return array
 
+    def _judge_default(self) -> None:
+        if isinstance(self.default, list):
+            self.check(self.default)
+        else:
+            self._default_element()  # and not the array that is full of it, which may not fit into memory
+
     def _check_default(self) -> Checked:
         if isinstance(self.default, list):
             return self.check(self.default)
+        return Checked(self._default_element() * math.prod(self.shape))
+
+    def _default_element(self) -> bytes:
+        """Return the bytes of the one number that a default stands for.
+
+        Raises:
+            Violation: It does not fit, or an axis varies.
+        """
         if not self.layout.is_fixed:
             sentence = "where an axis of the shape varies, a default is an array, as nested lists"
             raise Violation(Reason.WRONG_SHAPE, sentence)
-        element = ScalarField(self.dtype, self.min, self.max, self.finite).check(self.default)
-        return Checked(bytes(element.payload) * math.prod(self.shape))
+        return bytes(ScalarField(self.dtype, self.min, self.max, self.finite).check(self.default).payload)
 
     def _cast_safely(self, array: Array) -> Array:
         if not np.can_cast(array.dtype, self.dtype, "safe"):

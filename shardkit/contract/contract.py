@@ -88,9 +88,8 @@ class Contract:
                     f"field name {mask_name(name)!r} is not allowed: batches hold the mask of {name!r} under it",
                     keys=("fields", mask_name(name)),
                 )
-        object.__setattr__(
-            self, "fields", dict(self.fields)
-        )  # a copy, so that the caller's later changes miss it
+        # A copy, so that the caller's later changes miss it.
+        object.__setattr__(self, "fields", dict(self.fields))
 
     def judge(self, record_id: str, source: str, values: Mapping[str, Any]) -> CheckedRecord | Rejection:
         """Hold one record against the contract. Never raises for bad data.

@@ -45,6 +45,11 @@ class Layout:
         return self.dtype is not None
 
     @property
+    def is_single(self) -> bool:
+        """Whether every payload is one fixed-size value without axes, as those of labels and scalars are."""
+        return self.is_fixed and self.shape == ()
+
+    @property
     def nbytes(self) -> int:
         """Bytes of one payload. Only for fixed layouts."""
         if self.dtype is None:
@@ -128,9 +133,8 @@ class Field(ABC):
     accepts_file: ClassVar[bool] = False
     """Whether the content of a file will do as well, where a source has nothing else."""
 
-    default: Any = field(
-        default=None, kw_only=True, hash=False
-    )  # Any: what is plain for the kind; lists have no hash
+    # Any: what is plain for the kind. Left out of the hash, since lists have none.
+    default: Any = field(default=None, kw_only=True, hash=False)
 
     def __post_init__(self) -> None:
         """Settle the default. A kind with keys of its own checks them first."""
@@ -138,7 +142,7 @@ class Field(ABC):
             return
         try:
             object.__setattr__(self, "default", self._plain_default(self.default))
-            _ = self.fallback
+            self._judge_default()
         except Violation as violation:
             raise wrong_key("default", self.default, violation.sentence) from None
 
@@ -200,8 +204,16 @@ class Field(ABC):
         except ValueError as error:
             raise Violation(Reason.WRONG_TYPE, str(error)) from error
 
+    def _judge_default(self) -> None:
+        """Judge the default, in memory of about the size that it has in the contract, which may come from anywhere.
+
+        Raises:
+            Violation: It does not fit.
+        """
+        self._check_default()
+
     def _check_default(self) -> Checked:
-        """Judge the default as if a record had it.
+        """Judge the default as if a record had it, and return what is then stored.
 
         Raises:
             Violation: It does not fit.

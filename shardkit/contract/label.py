@@ -84,11 +84,11 @@ class LabelField(Field):
         Raises:
             FormatError: The payload is not 8 bytes, or the number is out of range.
         """
+        if len(payload) != 8:
+            raise FormatError(f"a label payload has {len(payload)} bytes, expected 8")
         number = int.from_bytes(payload, "little", signed=True)
-        if len(payload) != 8 or not 0 <= number < self.count:
-            raise FormatError(
-                f"a label payload of {len(payload)} bytes holds {number}; expected [0, {self.count})"
-            )
+        if not 0 <= number < self.count:
+            raise FormatError(f"a label payload holds {number}, expected is one of [0, {self.count})")
         return number
 
     def _check_number(self, value: Any) -> int:

@@ -17,13 +17,13 @@ from shardkit.contract.reasons import Reason
 
 MAGIC = b"\x93NUMPY"
 """What every .npy file starts with."""
-_LENGTH_BYTES = {
-    1: 2,
-    2: 4,
-}  # major version -> bytes of the header's length; version 3 is for structured types only
+_LENGTH_BYTES = {1: 2, 2: 4}
+"""Major version -> bytes of the header's length. Version 3 is for structured types only."""
 _MAX_HEADER = 10_000  # bytes, numpy's own limit for untrusted headers
 _PLAIN = re.compile(r"[<>|=]?[biuf][1248]")
 _MAX_AXES = 64  # numpy's own limit
+_LITERAL_FAULTS = (ValueError, TypeError, SyntaxError, MemoryError, RecursionError)
+"""All that ast.literal_eval may raise."""
 
 
 def read_npy(data: bytes) -> npt.NDArray[Any]:
@@ -81,13 +81,7 @@ def _split_header(data: bytes) -> tuple[int, bytes]:
 def _read_header(header: bytes) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
     try:
         table = ast.literal_eval(header.decode("ascii").strip())
-    except (
-        ValueError,
-        TypeError,
-        SyntaxError,
-        MemoryError,
-        RecursionError,
-    ):  # all that literal_eval may raise
+    except _LITERAL_FAULTS:
         table = None
     if not isinstance(table, dict) or set(table) != {"descr", "fortran_order", "shape"}:
         raise Violation(Reason.BAD_HEADER, "the array's header cannot be read")

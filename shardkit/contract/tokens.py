@@ -116,6 +116,8 @@ class TokensField(Field):
     def decode(self, payload: Payload) -> Tokens:
         """Return the tokens, ``int32[n]`` or ``int64[n]`` (see `delivered`); read-only where it is a view.
 
+        Their number is checked; that each is below `vocab_size` is as the checksum vouches for it.
+
         Raises:
             FormatError: The payload is no whole number of elements, or their number is not allowed.
         """

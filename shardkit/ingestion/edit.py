@@ -7,19 +7,19 @@ generation but one is committed.
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import chain, groupby
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from shardkit.contract import Reason
 from shardkit.errors import OutputError, RecordNotFoundError
 from shardkit.ingestion.executor import run_ordered, usable_cpus
 from shardkit.ingestion.lock import hold_lock
 from shardkit.ingestion.output import Output, claim
-from shardkit.ingestion.plan import shard_size
+from shardkit.ingestion.plan import check_numbers, shard_size
+from shardkit.ingestion.progress import ProgressBar
 from shardkit.ingestion.rewrite import RewriteTask, forget_open_shards, rewrite_shard, rewrite_tasks
 from shardkit.store import (
     BACKENDS,
@@ -31,6 +31,8 @@ from shardkit.store import (
     remove_unreferenced,
     write_index,
 )
+
+_SHOWN_ID = 200  # characters of an id in a message; an id may have 65,535 bytes
 
 
 @dataclass(frozen=True)
@@ -78,13 +80,20 @@ def delete(
     Raises:
         DatasetNotFoundError: There is no data set.
         RecordNotFoundError: It has no record of one of the ids; nothing is deleted then.
+        TypeError: `ids` is a single str.
+        ValueError: There is no id.
         CorruptShardError: A record that stays is damaged; delete it too, or restore the shard.
         OutputError: The system refused, another run is writing to `out`, or no record would be left.
         WorkerError: A worker process was killed.
     """
+    if isinstance(ids, str):
+        raise TypeError(f"ids must be a sequence of ids, such as [{ids[:40]!r}], not a str")
+    named = list(ids)
+    if not named:
+        raise ValueError("ids is empty; name at least one")
     with claim(Path(out), "append") as output:
         store = _store(output)
-        rows = _rows_of(store, ids)
+        rows = _rows_of(store, named)
         if len(rows) == len(store):
             raise OutputError(
                 f"{output.root}: no record would be left; remove the folder instead", path=output.root
@@ -131,8 +140,7 @@ def compact(
     """
     if backend is not None and backend not in BACKENDS:
         raise ValueError(f"backend is {backend!r}; allowed are {', '.join(sorted(BACKENDS))}")
-    if records_per_shard is not None and records_per_shard < 1:
-        raise ValueError(f"records_per_shard is {records_per_shard}; it must be 1 or more")
+    check_numbers(records_per_shard, shuffle_seed)
     with claim(Path(out), "append") as output:
         store = _store(output)
         entries = store.manifest.shards
@@ -159,10 +167,10 @@ def prune(out: str | Path) -> int:
         OutputError: The system refused, or another run is writing to `out`.
     """
     root = Path(out)
-    current = load_manifest(root)
+    load_manifest(root)  # before a lock is put into what may be no data set
     with hold_lock(root):
         before = _bytes_below(root)
-        remove_unreferenced(root, current)
+        remove_unreferenced(root, load_manifest(root))
         return before - _bytes_below(root)
 
 
@@ -185,14 +193,16 @@ def _rows_of(store: Store, ids: Iterable[str]) -> Sequence[int]:
         except RecordNotFoundError:
             unknown.append(record_id)
     if unknown:
-        shown = ", ".join(repr(each) for each in unknown[:3]) + (", …" if len(unknown) > 3 else "")
+        shown = ", ".join(
+            repr(each if len(each) <= _SHOWN_ID else f"{each[:_SHOWN_ID]}…") for each in unknown[:3]
+        ) + (", …" if len(unknown) > 3 else "")
         raise RecordNotFoundError(f"{store.path}: has no record {shown}; nothing was deleted")
     return sorted(rows)
 
 
 def _without(output: Output, store: Store, rows: Sequence[int]) -> Iterable[ShardEntry | RewriteTask]:
     """Yield, for each shard that keeps a record, the shard itself or the task that writes what it keeps."""
-    located = ((store.locate(row)) for row in rows)
+    located = (store.locate(row) for row in rows)
     gone = {
         shard.number: {row for _, row in group} for shard, group in groupby(located, key=lambda each: each[0])
     }
@@ -219,9 +229,7 @@ def _make_generation(
     tasks = [each for each in shards if isinstance(each, RewriteTask)]
     written = iter(_carry_out(output, tasks, usable_cpus() if workers is None else workers, progress))
     entries = [next(written) if isinstance(each, RewriteTask) else each for each in shards]
-    index = write_index(
-        output.root, output.generation, store.contract, entries, chain(store.rejected(), left_out), store
-    )
+    index = write_index(output.root, output.generation, store.contract, entries, left_out, store)
     manifest = make_manifest(
         output.generation,
         store.contract,
@@ -241,8 +249,7 @@ def _carry_out(
     entries = []
     records = sum(len(task.rows) for task in tasks)
     results = run_ordered(rewrite_shard, tasks, min(workers, len(tasks)), RewriteTask.describe, output.lock)
-    bar = tqdm(total=records, unit=" records", desc="write", disable=None if progress else True)
-    with bar, closing(results):
+    with ProgressBar(records, "write", is_wanted=progress) as bar, closing(results):
         for outcome in results:
             bar.update(outcome.records)
             entries += [] if outcome.entry is None else [outcome.entry]

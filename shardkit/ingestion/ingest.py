@@ -7,16 +7,15 @@ from typing import Any
 from shardkit.contract import Contract, override
 from shardkit.errors import OutputError
 from shardkit.ingestion.executor import usable_cpus
-from shardkit.ingestion.journal import Journal
+from shardkit.ingestion.finished import find_finished
 from shardkit.ingestion.output import Mode, claim
-from shardkit.ingestion.plan import IngestSettings
+from shardkit.ingestion.plan import IngestSettings, check_numbers
 from shardkit.ingestion.quarantine import Quarantine
-from shardkit.ingestion.report import QUARANTINE, REPORTS, IngestReport, read_report
-from shardkit.ingestion.run import Request, carry_out, judge
+from shardkit.ingestion.report import QUARANTINE, REPORTS, IngestReport
+from shardkit.ingestion.request import Request
+from shardkit.ingestion.run import carry_out, judge
 from shardkit.sources import Source, open_source
 from shardkit.store import BACKENDS, load_manifest
-
-_MOST_RECORDS = 10**9
 
 
 def ingest(
@@ -52,7 +51,8 @@ def ingest(
         policies: Image policies that replace those of the contract, such as ``{"grayscale": "convert"}``.
         on_bad: Replaces the contract's: ``"abort"``, ``"quarantine"`` or ``"skip"``.
         quarantine: An empty or new folder for the originals of rejected records; implies ``on_bad="quarantine"``.
-            None takes ``out/reports/quarantine`` where the contract asks for one.
+            None takes ``out/reports/quarantine`` (appending: ``quarantine-NNNNN``, by generation) where the contract
+            asks for one.
         backend: ``"memmap"`` or ``"lmdb"``.
         workers: Processes that decode and write; None takes one a usable CPU, 0 works in this process. Where
             processes are spawned (macOS), the calling script needs the ``if __name__ == "__main__":`` guard.
@@ -64,7 +64,7 @@ def ingest(
             A record whose id is there already is rejected.
         resume: Continue the run that was interrupted at `out`, with the shards that it finished. Refused if source,
             contract or settings changed since. Starts anew if there is none; does nothing if it was done already.
-        dry_run: Judge every record and write nothing but ``out/reports/``.
+        dry_run: Judge every record and write nothing but ``out/reports/dry-run/``.
         progress: Show a progress bar on standard error.
 
     Returns:
@@ -91,39 +91,16 @@ def ingest(
     _require_apart(source, root, quarantine)
     agreed = _agreed(contract, source, root, mode, policies or {}, on_bad, quarantine)
     source.require(agreed)
-    request = Request(source, agreed, settings, root, mode, _quarantine(agreed, root, quarantine), progress)
+    request = Request(
+        source, agreed, settings, root, mode, _quarantine(agreed, root, mode, quarantine), progress
+    )
     if dry_run:
         return judge(request)
-    done = _find_done(request) if resume else None
-    if done is not None:
-        return done
+    finished = find_finished(request) if resume else None
+    if finished is not None:
+        return finished
     with claim(root, mode, resume=resume) as output:
         return carry_out(request, output)
-
-
-def _find_done(request: Request) -> IngestReport | None:
-    """Return the report of the run that is to be resumed if it had in fact come to its end.
-
-    Raises:
-        OutputError: The data set that stands there was made from something else.
-    """
-    report = read_report(request.root) if request.mode == "new" else None
-    if report is None or Journal(request.root).begun() is not None:
-        return None
-    standing = load_manifest(request.root)
-    total = request.source.count()
-    is_same = (
-        standing.contract == request.contract
-        and standing.shards[0].backend == request.settings.backend
-        and total in (None, report.accepted + report.rejected)
-    )
-    if not is_same:
-        raise OutputError(
-            f"{request.root}: already holds a data set, made from other records or under another contract, and no "
-            "interrupted ingest to resume; choose another folder, or pass --overwrite to replace it",
-            path=request.root,
-        )
-    return report
 
 
 def _mode(overwrite: bool, append: bool, resume: bool, dry_run: bool) -> Mode:
@@ -170,12 +147,20 @@ def _require_same_fields(root: Path, standing: Contract, agreed: Contract) -> No
     )
 
 
-def _quarantine(contract: Contract, root: Path, folder: str | Path | None) -> Quarantine | None:
+def _quarantine(contract: Contract, root: Path, mode: Mode, folder: str | Path | None) -> Quarantine | None:
     if folder is not None:
-        return Quarantine(Path(folder), is_ours=False)
-    if contract.records.on_bad == "quarantine":
-        return Quarantine(root / REPORTS / QUARANTINE, is_ours=True)
-    return None
+        aside = Path(folder).absolute()
+        if aside.resolve().is_relative_to(root.resolve()):
+            raise OutputError(
+                f"{folder}: lies inside the output folder; choose a quarantine outside of it", path=aside
+            )
+        return Quarantine(aside, is_ours=False)
+    if contract.records.on_bad != "quarantine":
+        return None
+    name = QUARANTINE
+    if mode == "append":  # what was set aside of the records that stay is still wanted
+        name += f"-{load_manifest(root).generation + 1:05d}"
+    return Quarantine(root / REPORTS / name, is_ours=True)
 
 
 def _require_apart(source: Source, out: Path, quarantine: str | Path | None) -> None:
@@ -197,8 +182,7 @@ def _settings(
         raise ValueError(f"backend is {backend!r}; allowed are {', '.join(sorted(BACKENDS))}")
     if workers is not None and workers < 0:
         raise ValueError(f"workers is {workers}; it must be 0 or more")
-    if records_per_shard is not None and not 1 <= records_per_shard <= _MOST_RECORDS:
-        raise ValueError(f"records_per_shard is {records_per_shard}; it must be 1 to {_MOST_RECORDS:,}")
+    check_numbers(records_per_shard, shuffle_seed)
     return IngestSettings(
         backend, usable_cpus() if workers is None else workers, records_per_shard, shuffle_seed
     )

@@ -8,7 +8,7 @@ one step; what is half-written is not there.
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 from shardkit.contract.strict_json import parse_json
 from shardkit.errors import OutputError
 from shardkit.ingestion.outcome import ShardOutcome
-from shardkit.store import make_folder, remove, write_atomically
+from shardkit.store import BACKENDS, Column, ShardEntry, make_folder, remove, write_atomically
 
 JOURNAL = "ingest"
 _RUN = "run.json"
@@ -91,10 +91,10 @@ class Journal:
         table = {"input": done.input, "stamps": done.stamps, "outcome": done.outcome.to_dict()}
         write_atomically(self._entry(number), _encode(table))
 
-    def find(self, number: int) -> Done | None:
+    def find(self, number: int, backend: str, columns: Sequence[Column]) -> Done | None:
         """Return what a finished task did, or None if it is to be done (again).
 
-        An entry that is damaged, or whose shard is not there whole, does not count.
+        An entry that is damaged, or whose shard is another or not there whole, does not count.
         """
         try:
             table = parse_json(self._entry(number).read_text("utf-8"))
@@ -102,8 +102,12 @@ class Journal:
         except (OSError, KeyError, TypeError, ValueError, AttributeError):
             return None
         entry = done.outcome.entry
-        is_whole = entry is None or (entry.number == number and self._is_there(done.outcome))
-        return done if is_whole else None
+        if entry is None:
+            return done
+        expected = BACKENDS[backend].file_paths(number, columns)
+        is_ours = (entry.number, entry.backend) == (number, backend)
+        is_ours = is_ours and [file.path for file in entry.files] == expected
+        return done if is_ours and self._is_there(entry) else None
 
     def require_open(self) -> None:
         """Make sure that a task which is not done may still be done.
@@ -136,10 +140,9 @@ class Journal:
     def _entry(self, number: int) -> Path:
         return self.folder / f"{number:05d}.json"
 
-    def _is_there(self, outcome: ShardOutcome) -> bool:
-        files = outcome.entry.files if outcome.entry is not None else ()
+    def _is_there(self, entry: ShardEntry) -> bool:
         try:
-            return all(os.stat(self.root / file.path).st_size == file.bytes for file in files)
+            return all(os.stat(self.root / file.path).st_size == file.bytes for file in entry.files)
         except OSError:
             return False
 
@@ -154,7 +157,7 @@ def require_same_run(begun: Mapping[str, Any], wanted: Mapping[str, Any], root: 
         old, new = begun.get(key), wanted.get(key)
         if old != new:
             raise OutputError(
-                f"{root}: the ingest that was interrupted here had another {_describe(key, old, new)}; "
+                f"{root}: the ingest that was interrupted here differs in {_describe(key, old, new)}; "
                 f"ingest with the same, or {_ADVICE}",
                 path=root,
             )
@@ -167,7 +170,7 @@ def _describe(key: str, old: Any, new: Any) -> str:  # Any: JSON values
         )  # or only their order differs
         if inner is not None:
             return _describe(f"{key}.{inner}", old.get(inner), new.get(inner))
-    return f"{key}: {_show(old)}, and this one has {_show(new)}"
+    return f"{key}: {_show(old)} then, {_show(new)} now"
 
 
 def _show(value: Any) -> str:

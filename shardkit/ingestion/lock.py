@@ -72,7 +72,7 @@ def _acquire(path: Path) -> int:
     """
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         try:
             _wait_for(descriptor, deadline)
             with contextlib.suppress(FileNotFoundError):

@@ -19,6 +19,7 @@ class ShardOutcome:
         tally: The counts.
         records: Records looked at: stored and rejected.
         is_reused: Whether it was done by the run that this one resumes.
+        input: Digest of what it read; `identity.digest_input`. Empty where there is no source.
     """
 
     entry: ShardEntry | None
@@ -26,6 +27,7 @@ class ShardOutcome:
     tally: Tally = field(default_factory=Tally)
     records: int = 0
     is_reused: bool = False
+    input: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON object of the journal."""

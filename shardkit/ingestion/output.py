@@ -63,21 +63,23 @@ def claim(root: Path, mode: Mode, *, resume: bool = False) -> Iterator[Output]:
 
     When the run succeeds, all that the new data set does not need is removed, save the generation that it was made
     from. When it fails, shards that were finished stay for a run that resumes; if there are none, no trace is left, and
-    a folder that this call made is removed if it is empty then.
+    folders that this call made are removed if they are empty then.
 
     Raises:
         OutputError: It cannot be written, holds other files, holds a data set and `mode` is ``"new"``, holds none and
             it is ``"append"``, or another run is writing to it.
         FormatError: It holds a data set whose manifest cannot be read.
     """
-    is_new = not root.is_dir()
+    if mode == "append":
+        load_manifest(root)  # before a folder is made that holds nothing
+    made = [folder for folder in (root, *root.absolute().parents) if not folder.exists()]
     make_folder(root)
     try:
         with hold_lock(root) as lock:
             standing = _standing(root)
             journal = Journal(root)
             begun = journal.begun() if resume else None
-            _require_ours(root)
+            require_ours(root)
             output = _output(root, lock, mode, standing, begun)
             if begun is None:
                 journal.remove()
@@ -91,17 +93,28 @@ def claim(root: Path, mode: Mode, *, resume: bool = False) -> Iterator[Output]:
                     remove_unreferenced(root, standing, _standing(root), _made_from(root, standing))
                 raise
             else:
-                journal.remove()
-                new = _standing(root)
-                remove_unreferenced(root, new, _made_from(root, new))
+                clear_up(root)
             finally:
                 if output.previous is not None:
                     output.previous.close()
                 _drop_empty(root)
     finally:
-        if is_new:
-            with contextlib.suppress(OSError):
-                root.rmdir()
+        for folder in made:
+            with contextlib.suppress(OSError):  # it is not empty
+                folder.rmdir()
+
+
+def clear_up(root: Path) -> None:
+    """Remove the journal, and all that the data set does not need, save the generation that it was made from.
+
+    Raises:
+        OutputError: The system refused.
+        FormatError: The manifest cannot be read.
+    """
+    Journal(root).remove()
+    standing = _standing(root)
+    remove_unreferenced(root, standing, _made_from(root, standing))
+    _drop_empty(root)
 
 
 def _output(
@@ -142,7 +155,7 @@ def _first_shard(root: Path, begun: dict[str, Any]) -> int:
     return number
 
 
-def _require_ours(root: Path) -> None:
+def require_ours(root: Path) -> None:
     """Refuse a folder with other things in it, and links in place of folders of ours: they lead elsewhere."""
     for name in sorted(_OURS):
         if (root / name).is_symlink():

@@ -18,6 +18,7 @@ from shardkit.store import Store, columns_of
 
 SHARDS_AIMED_AT = 64  # enough tasks to keep many workers evenly busy
 SMALLEST_SHARD = 512  # records; below that, flushing files to disk begins to cost as much as decoding
+_MOST_RECORDS = 10**9
 LARGEST_SHARD = 16384  # records; 82 KB photos make 1.3 GB then, which still copies and verifies in one go
 
 
@@ -36,6 +37,20 @@ class IngestSettings:
     workers: int
     records_per_shard: int | None = None
     shuffle_seed: int | None = None
+
+
+def check_numbers(records_per_shard: int | None, shuffle_seed: int | None) -> None:
+    """Check the numbers that a caller gave.
+
+    Raises:
+        TypeError: One is no integer.
+        ValueError: One is out of its range.
+    """
+    for name, number in (("records_per_shard", records_per_shard), ("shuffle_seed", shuffle_seed)):
+        if number is not None and (isinstance(number, bool) or not isinstance(number, int)):
+            raise TypeError(f"{name} must be an integer, not {number!r}")
+    if records_per_shard is not None and not 1 <= records_per_shard <= _MOST_RECORDS:
+        raise ValueError(f"records_per_shard is {records_per_shard}; it must be 1 to {_MOST_RECORDS:,}")
 
 
 def shard_size(total: int | None) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 from shardkit.contract import FileContent
 from shardkit.errors import OutputError
 from shardkit.sources import RawRecord
-from shardkit.store import make_folder, partial_of, publish, refusals, remove
+from shardkit.store import make_folder, partial_of, publish, refusals, remove, sync_file, sync_stream
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _NAME_LIMIT = 100  # characters kept of a quarantined file's own name; every file system takes 255 bytes
@@ -43,8 +43,17 @@ class Quarantine:
                 path=self.folder,
             )
 
+    def begin(self) -> None:
+        """Make an empty folder under the temporary name; what an earlier run had set aside there is removed.
+
+        Raises:
+            OutputError: The system refused.
+        """
+        self.discard()
+        make_folder(self._partial)
+
     def discard(self) -> None:
-        """Remove what a run that is not continued had begun to set aside.
+        """Remove what was set aside, of a run that will not be continued.
 
         Raises:
             OutputError: The system refused.
@@ -64,27 +73,32 @@ class Quarantine:
             original = _UNSAFE.sub("_", content.name.rsplit("/", 1)[-1])[-_NAME_LIMIT:]
             target = self._partial / f"{number:08d}-{name}-{original}"
             try:
-                self._partial.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(content.data)
+                with target.open("wb") as stream:
+                    stream.write(content.data)
+                    sync_stream(stream)
             except OSError as error:
                 raise OutputError(
                     f"{target}: cannot copy a rejected record aside: {error.strerror}", path=target
                 ) from error
+            sync_file(self._partial)
 
     def publish(self) -> None:
-        """Give the copies their own place, instead of those of the last run.
+        """Give the copies their own place, instead of those of the last run; unless it was done by the run continued.
 
         Raises:
             OutputError: The system refused.
         """
+        if not self._partial.exists():
+            return
         if self.is_ours:
             remove(self.folder)
-        if self._partial.exists():
-            make_folder(self.folder.parent)
-            with refusals(self.folder):
-                if self.folder.exists():
-                    self.folder.rmdir()  # and not with what is in it, should there be anything by now
-            publish(self._partial, self.folder)
+        if _is_empty(self._partial):
+            remove(self._partial)
+            return
+        with refusals(self.folder):
+            if self.folder.exists():
+                self.folder.rmdir()  # and not with what is in it, should there be anything by now
+        publish(self._partial, self.folder)
 
 
 def _is_empty(folder: Path) -> bool:

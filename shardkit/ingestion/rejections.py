@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
 from shardkit.contract import Rejection
 from shardkit.contract.strict_json import parse_json
-from shardkit.store import partial_of, publish, refusals, sync_stream
+from shardkit.errors import OutputError
+from shardkit.store import partial_of, publish, refusals, remove, sync_stream
 
 REJECTIONS_KEPT = 1000
 """Rejections kept in memory, for messages and for the report of a program; all are in the file."""
@@ -68,8 +70,11 @@ class RejectionLog:
         publish(self._partial, self._path)
 
     def close(self) -> None:
-        """Let go of the file."""
-        self._stream.close()
+        """Let go of the file, and remove it unless it was published: the run failed, for a reason that is known."""
+        with suppress(OSError):
+            self._stream.close()
+        with suppress(OutputError):
+            remove(self._partial)
 
 
 def encode_rejection(rejection: Mapping[str, Any]) -> bytes:

@@ -20,6 +20,7 @@ from shardkit.ingestion.tally import Tally
 from shardkit.store import write_atomically
 
 REPORTS = "reports"
+DRY_RUN = "dry-run"
 SUMMARY = "summary.json"
 REJECTED = "rejected.jsonl"
 QUARANTINE = "quarantine"
@@ -43,6 +44,7 @@ class IngestReport:
         lookalike_count: How many such pairs there are.
         dry_run: Whether the records were only judged.
         resumed: Shards taken over from the run that this one continued.
+        identity: Digest of all that decided which bytes were written; see `RunIdentity`.
     """
 
     out: Path
@@ -56,6 +58,7 @@ class IngestReport:
     lookalike_count: int = 0
     dry_run: bool = False
     resumed: int = 0
+    identity: str = ""
 
     @property
     def accepted(self) -> int:
@@ -78,6 +81,11 @@ class IngestReport:
         return self.accepted + self.rejected + sum(self.ignored.values())
 
     @property
+    def rejections_file(self) -> Path:
+        """The file that lists all rejected records, one JSON object a line."""
+        return self.out / REPORTS / (DRY_RUN if self.dry_run else "") / REJECTED
+
+    @property
     def is_incomplete(self) -> bool:
         """Whether the source is damaged so that an unknown number of its records could not be seen at all."""
         return Reason.INCOMPLETE_SOURCE.value in self.tally.rejected
@@ -91,6 +99,7 @@ class IngestReport:
             "dry_run": self.dry_run,
             "seconds": round(self.seconds, 3),
             "resumed_shards": self.resumed,
+            "identity": self.identity,
             "seen": self.seen,
             "accepted": self.accepted,
             "stored": self.stored,
@@ -148,4 +157,5 @@ def _report(root: Path, table: Mapping[str, Any]) -> IngestReport:
         ignored=Counter({str(kind): int(count) for kind, count in table["ignored_by_kind"].items()}),
         lookalikes=tuple((str(first), str(second)) for first, second in table["lookalike_ids"]),
         lookalike_count=int(table["lookalikes"]),
+        identity=str(table["identity"]),
     )

@@ -69,7 +69,7 @@ def rewrite_shard(task: RewriteTask) -> ShardOutcome:
     if task.journal is None:
         return _carry_out(task)
     given = _digest_of_input(task)
-    done = task.journal.find(task.number)
+    done = task.journal.find(task.number, task.backend, task.columns)
     if done is not None and done.input == given:
         return done.outcome
     task.journal.require_open()

@@ -3,61 +3,33 @@
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
-from itertools import chain
-from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
-from shardkit.contract import Contract
 from shardkit.errors import IngestError, OutputError, SourceError, WorkerError
 from shardkit.ingestion.executor import run_ordered
+from shardkit.ingestion.identity import RunIdentity
 from shardkit.ingestion.journal import Journal, require_same_run
 from shardkit.ingestion.lock import HeldLock, hold_lock
 from shardkit.ingestion.outcome import ShardOutcome
-from shardkit.ingestion.output import Mode, Output
-from shardkit.ingestion.plan import IngestSettings, plan_tasks, shard_size
-from shardkit.ingestion.quarantine import Quarantine
+from shardkit.ingestion.output import Output, require_ours
+from shardkit.ingestion.plan import plan_tasks
+from shardkit.ingestion.progress import ProgressBar
 from shardkit.ingestion.rejections import RejectionLog
-from shardkit.ingestion.report import REJECTED, REPORTS, IngestReport, write_reports
+from shardkit.ingestion.report import DRY_RUN, REJECTED, REPORTS, IngestReport, write_reports
+from shardkit.ingestion.request import Request
 from shardkit.ingestion.rewrite import RewriteTask, forget_open_shards, rewrite_shard, rewrite_tasks
 from shardkit.ingestion.tally import Tally
 from shardkit.ingestion.task import ShardTask, run_task
-from shardkit.sources import Source
 from shardkit.store import (
     ShardEntry,
+    Store,
     WrittenIndex,
     columns_of,
     commit,
     make_folder,
     make_manifest,
-    versions,
     write_index,
 )
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is to be ingested, and how.
-
-    Attributes:
-        source: Where the records come from.
-        contract: What they must be.
-        settings: How they are written.
-        root: The output folder.
-        mode: What becomes of a data set that stands there.
-        quarantine: Where the originals of rejected records go, or None.
-        progress: Whether to show a progress bar.
-    """
-
-    source: Source
-    contract: Contract
-    settings: IngestSettings
-    root: Path
-    mode: Mode
-    quarantine: Quarantine | None
-    progress: bool
 
 
 def judge(request: Request) -> IngestReport:
@@ -70,9 +42,11 @@ def judge(request: Request) -> IngestReport:
     """
     make_folder(request.root)
     with hold_lock(request.root) as lock:
-        run = _Run(request, Journal(request.root), lock)
+        require_ours(request.root)
+        existing = Store(request.root) if request.mode == "append" else None
+        run = _Run(request, Journal(request.root), lock, is_dry=True)
         with closing(run.log):
-            for _ in run.outcomes(0, journal=None, output=None):
+            for _ in run.outcomes(0, journal=None, existing=existing):
                 pass
             return run.end(run.hindrance(), is_committed=False, is_dry=True)
 
@@ -88,9 +62,14 @@ def carry_out(request: Request, output: Output) -> IngestReport:
     """
     journal = Journal(output.root, is_closed=output.is_committed)
     run = _Run(request, journal, output.lock)
-    with closing(run.log):
-        run.begin(output)
-        return _carry_on(run, journal, output)
+    try:
+        with closing(run.log):
+            run.begin(output)
+            return _carry_on(run, journal, output)
+    except BaseException:
+        if request.quarantine is not None and not journal.finished():
+            request.quarantine.discard()
+        raise
 
 
 def _carry_on(run: "_Run", journal: Journal, output: Output) -> IngestReport:
@@ -135,18 +114,17 @@ class _Run:
         log: The rejections so far.
     """
 
-    def __init__(self, request: Request, journal: Journal, lock: HeldLock) -> None:
+    def __init__(self, request: Request, journal: Journal, lock: HeldLock, *, is_dry: bool = False) -> None:
         self._request = request
         self._journal = journal
         self._lock = lock
         self._started = time.monotonic()
-        self._total = request.source.count()
-        self._size = request.settings.records_per_shard or shard_size(self._total)
         self._tally = Tally()
         self._resumed = 0
-        reports = request.root / REPORTS
-        make_folder(reports)
-        self.log = RejectionLog(reports / REJECTED)
+        self._identity = RunIdentity({})
+        self._reports = request.root / REPORTS / (DRY_RUN if is_dry else "")
+        make_folder(self._reports)
+        self.log = RejectionLog(self._reports / REJECTED)
 
     def begin(self, output: Output) -> None:
         """Note in the journal what this run is to do, or make sure that it is what the run to be continued was to do.
@@ -155,20 +133,22 @@ class _Run:
             OutputError: It is not, or the system refused.
         """
         quarantine = self._request.quarantine
-        described = self._describe(output)
+        described = self._request.describe(output.generation)
+        self._identity = RunIdentity(described)
+        described["first_shard"] = output.first_shard
         if output.begun is not None:
             require_same_run(output.begun, described, output.root)
             return
         if quarantine is not None:
             quarantine.check()
-            quarantine.discard()
+            quarantine.begin()
         self._journal.begin(described)
 
     def write_shards(self, journal: Journal, output: Output) -> list[ShardEntry]:
         """Run all tasks, those that shuffle what the others wrote included, and return the shards of the data set."""
         shards = [
             outcome.entry
-            for outcome in self.outcomes(output.first_shard, journal=journal, output=output)
+            for outcome in self.outcomes(output.first_shard, journal=journal, existing=output.previous)
             if outcome.entry is not None
         ]
         if self._request.settings.shuffle_seed is None or self.hindrance() is not None:
@@ -176,7 +156,7 @@ class _Run:
         return [entry for entry in self._shuffled(shards, journal) if entry is not None]
 
     def outcomes(
-        self, first_shard: int, *, journal: Journal | None, output: Output | None
+        self, first_shard: int, *, journal: Journal | None, existing: Store | None
     ) -> Iterator[ShardOutcome]:
         """Yield the outcome of each shard task in order; what it says is counted.
 
@@ -187,21 +167,22 @@ class _Run:
             request.source,
             request.contract,
             request.settings,
-            size=self._size,
+            size=self._request.shard_size,
             root=request.root,
             first_shard=first_shard,
             journal=journal,
             quarantine=None if journal is None else request.quarantine,
-            existing=None if output is None else output.previous,
+            existing=existing,
         )
-        workers = self._workers(self._total)
+        workers = self._workers(self._request.total)
         results = run_ordered(run_task, tasks, workers, ShardTask.describe, self._lock)
-        with self._bar(self._total, "ingest") as bar, closing(results):
+        with self._bar(self._request.total, "ingest") as bar, closing(results):
             for outcome in results:
                 bar.update(outcome.records)
                 self._resumed += outcome.is_reused
                 self.log.extend(outcome.rejections)
                 self._tally.add(outcome.tally)
+                self._identity.add(outcome.input)
                 yield outcome
                 if journal is not None and self.was_aborted():
                     return
@@ -232,8 +213,9 @@ class _Run:
         request, previous = self._request, output.previous
         kept = () if previous is None else previous.manifest.shards
         everything = [*kept, *shards]
-        rejected = chain(() if previous is None else previous.rejected(), self.log.read())
-        index = write_index(output.root, output.generation, request.contract, everything, rejected, previous)
+        index = write_index(
+            output.root, output.generation, request.contract, everything, self.log.read(), previous
+        )
         manifest = make_manifest(
             output.generation,
             request.contract,
@@ -268,10 +250,11 @@ class _Run:
             lookalike_count=0 if index is None else index.lookalike_count,
             dry_run=is_dry,
             resumed=self._resumed,
+            identity=self._identity.hexdigest(),
         )
-        write_reports(request.root / REPORTS, report, self.log, None if is_dry else request.quarantine)
+        write_reports(self._reports, report, self.log, None if is_dry else request.quarantine)
         if hindrance is not None:
-            listed = request.root / REPORTS / REJECTED
+            listed = self._reports / REJECTED
             raise IngestError(
                 f"{request.source.name}: {hindrance}: {report.describe_rejections()}; listed in {listed}",
                 report=report,
@@ -286,7 +269,7 @@ class _Run:
             shards,
             columns_of(request.contract),
             backend=request.settings.backend,
-            size=self._size,
+            size=self._request.shard_size,
             seed=request.settings.shuffle_seed,
             first_shard=max(shard.number for shard in shards) + 1,
             journal=journal,
@@ -301,29 +284,10 @@ class _Run:
 
     def _workers(self, records: int | None) -> int:
         workers = self._request.settings.workers
-        return workers if records is None else min(workers, -(-records // self._size))
+        return workers if records is None else min(workers, -(-records // self._request.shard_size))
 
-    def _bar(self, total: int | None, what: str) -> "tqdm[Any]":
-        return tqdm(total=total, unit=" records", desc=what, disable=None if self._request.progress else True)
-
-    def _describe(self, output: Output) -> dict[str, Any]:
-        """Return all that decides which bytes the run writes, JSON-ready.
-
-        What is done with bad records is left out: a run that was aborted by one may be continued without it.
-        """
-        request = self._request
-        return {
-            "mode": request.mode,
-            "generation": output.generation,
-            "first_shard": output.first_shard,
-            "source": type(request.source).__name__,
-            "records": self._total,
-            "contract": _ordered(request.contract.to_dict()["fields"]),
-            "backend": request.settings.backend,
-            "records_per_shard": self._size,
-            "shuffle_seed": request.settings.shuffle_seed,
-            "written_by": versions(),
-        }
+    def _bar(self, total: int | None, what: str) -> ProgressBar:
+        return ProgressBar(total, what, is_wanted=self._request.progress)
 
     def _origin(self, output: Output) -> dict[str, Any]:
         """Return what the manifest says of where the records came from."""
@@ -339,8 +303,3 @@ class _Run:
             "name": self._request.source.name,
             "ingests": [*(earlier if isinstance(earlier, list) else []), ingest],
         }
-
-
-def _ordered(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields with their order as a value: JSON objects are equal in any order."""
-    return dict(fields) | {"order of the fields": list(fields)}

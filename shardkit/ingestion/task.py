@@ -5,15 +5,13 @@ quarantined originals, and returns the shard's manifest entry with what it rejec
 order.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import xxhash
-
 from shardkit.contract import CheckedRecord, Contract, Rejection
 from shardkit.errors import SourceError
+from shardkit.ingestion.identity import digest_input, digest_part
 from shardkit.ingestion.journal import Done, Journal
 from shardkit.ingestion.outcome import ShardOutcome
 from shardkit.ingestion.quarantine import Quarantine
@@ -67,27 +65,18 @@ def run_task(task: ShardTask) -> ShardOutcome:
     if task.journal is None:
         return _carry_out(task)
     stamps = tuple(stamp.changed for stamp in task.source.stamps(task.part, task.contract))
-    given = _digest_of_input(task)
-    done = task.journal.find(task.number)
+    given = digest_part(task.part)
+    done = task.journal.find(task.number, task.backend, task.columns)
     if done is not None:
         _require_unchanged(task, done, given, stamps)
-        return done.outcome
-    task.journal.require_open()
-    outcome = _carry_out(task)
-    task.journal.write(task.number, Done(given, stamps, outcome))
-    return outcome
-
-
-def _digest_of_input(task: ShardTask) -> str:
-    """Return a digest of which records the task is given: their ids and marks, and what is known against them."""
-    known = {**task.part.bad, **task.repeats}
-    table = [
-        task.part.first,
-        list(task.part.ids),
-        [int(mark) for mark in task.part.marks],
-        [[position, known[position].to_dict()] for position in sorted(known)],
-    ]
-    return xxhash.xxh3_128_hexdigest(json.dumps(table, ensure_ascii=True).encode())
+        outcome = done.outcome
+    else:
+        task.journal.require_open()
+        outcome = _carry_out(task)
+        if not (outcome.rejections and task.contract.records.on_bad == "abort"):
+            task.journal.write(task.number, Done(given, stamps, outcome))
+        # else the run ends here, and may be continued once the bad record is mended
+    return replace(outcome, input=digest_input(given, stamps))
 
 
 def _require_unchanged(task: ShardTask, done: Done, given: str, stamps: Sequence[int]) -> None:
@@ -97,7 +86,7 @@ def _require_unchanged(task: ShardTask, done: Done, given: str, stamps: Sequence
     changed = next((place for place, stamp in enumerate(stamps) if done.stamps[place] != stamp), None)
     if changed is not None:
         where = task.source.place(task.part.marks[changed])
-        raise SourceError(f"{where}: the raw input of {task.part.ids[changed]!r} {advice}")
+        raise SourceError(f"{where}: the raw input of record {task.part.ids[changed]!r} {advice}")
 
 
 def _carry_out(task: ShardTask) -> ShardOutcome:

@@ -13,7 +13,7 @@ from torch.utils.data import default_collate
 
 from shardkit.contract import Padding, mask_name
 from shardkit.errors import TransformError
-from shardkit.reading.padding import PaddedValues, may_be_padded
+from shardkit.reading.padding import PaddedValues, holds_numbers, may_be_padded
 
 Sample = dict[str, Any]
 """One sample: ``"id"`` (str) and a value for each field."""
@@ -53,7 +53,8 @@ def collate(samples: Sequence[Mapping[str, Any] | None]) -> Batch:
     contract's value to the largest sample of the batch or to ``max_length``: ``[B, L]`` for tokens. Beside it stands
     ``NAME_mask``, ``bool[B, *varying axes]``, true where the elements of a sample are. Samples know of it from their
     data set, also where a transform made new ones. A transform may bring a mask of its own under that name; where
-    it turned the values into something else than arrays of as many axes, they are treated like any others:
+    it turned the values into something else than arrays of numbers with as many axes, they are treated like any
+    others:
 
     - tensors of one shape and dtype are stacked: ``[C,H,W]`` to ``[B,C,H,W]``. Samples that are
       channels-last in memory (decoded images are) give a batch that is channels-last in memory, at the cost
@@ -114,7 +115,7 @@ def _join(values: list[Any]) -> Any:  # Any: one value of each sample, a tensor 
 def _are_stackable(arrays: list[npt.NDArray[Any]]) -> bool:
     """Whether all have one shape and one numeric dtype."""
     first = arrays[0]
-    return issubclass(first.dtype.type, np.bool_ | np.number) and all(
+    return holds_numbers(first) and all(
         array.shape == first.shape and array.dtype == first.dtype for array in arrays
     )
 

@@ -129,7 +129,7 @@ class SampleReader:
         field = self._store.contract.fields[name]
         layout = field.layout
         is_checked = not layout.is_fixed if verify_checksums is None else verify_checksums
-        is_indexed = layout.is_fixed and layout.shape == () and not is_checked
+        is_indexed = layout.is_single and not is_checked
         index = np.asarray(self._store.column(name)) if is_indexed else None
         return Part(name, column, field, is_checked, index)
 
@@ -158,7 +158,7 @@ class SampleReader:
     def _check_record(self, row: int, record: dict[str, Any]) -> None:
         for part in self._parts:
             self._store.check(row, part.column, record[part.name])
-            if part.field.layout.is_fixed and part.field.layout.shape == ():
+            if part.field.layout.is_single:
                 record[part.name] = self._decode(part, row, record[part.name])
 
     def _gather(self, part: Part, rows: npt.NDArray[np.int64]) -> Sequence[Any] | None:

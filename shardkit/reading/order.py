@@ -1,9 +1,8 @@
 """The order: which row stands at which position of an epoch, in O(1) memory and with random access.
 
 An order is a pure function of (data set id, seed, epoch) and of the number of rows. No list of rows is ever
-made: ``rows(positions)`` computes just the rows asked for, so that any rank, worker or resumed run can
-    start anywhere.
-Who delivers which positions is none of its business (that is ``partition``).
+made: ``rows(positions)`` computes just the rows asked for, so that any rank, worker or resumed run can start
+anywhere. Who delivers which positions is none of its business (that is ``partition``).
 
 Shuffling is the keyed permutation of ``shardkit/permutation.py``. The sequence that it gives is stable: a change of
 it is a break of compatibility for everyone who resumes a run.

@@ -5,6 +5,7 @@ from contextlib import suppress
 from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch.utils.data import default_collate
 
@@ -13,8 +14,14 @@ from shardkit.errors import TransformError
 
 
 def may_be_padded(value: Any, padding: Padding) -> bool:  # Any: a transform may have made anything of it
-    """Whether `value` is an array, of torch or numpy, with as many axes as the contract says."""
-    return isinstance(value, torch.Tensor | np.ndarray) and len(value.shape) == len(padding.shape)
+    """Whether `value` is an array of numbers, of torch or numpy, with as many axes as the contract says."""
+    is_array = isinstance(value, torch.Tensor) or (isinstance(value, np.ndarray) and holds_numbers(value))
+    return is_array and len(value.shape) == len(padding.shape)
+
+
+def holds_numbers(array: npt.NDArray[Any]) -> bool:
+    """Whether elements are numbers or truth values, which torch has, and not text or objects."""
+    return issubclass(array.dtype.type, np.bool_ | np.number)
 
 
 class PaddedValues:

@@ -10,19 +10,23 @@ from shardkit.errors import SourceError
 from shardkit.sources.digest import NO_DIGEST, source_digest
 from shardkit.sources.folder import FolderSource
 from shardkit.sources.iterable import IterableSource
-from shardkit.sources.lmdb_file import is_lmdb_folder
-from shardkit.sources.mds_index import is_mds_folder
+from shardkit.sources.lmdb.file import is_lmdb_folder
+from shardkit.sources.lmdb.source import LmdbSource
+from shardkit.sources.mds.index import is_mds_folder
 from shardkit.sources.recognition import (
     ends_with,
     is_hf_dataset,
+    is_parquet,
     is_parquet_folder,
+    is_table,
+    is_tar,
+    is_tar_folder,
     is_tfrecord,
     is_tfrecord_folder,
 )
 from shardkit.sources.row_source import RowSource
 from shardkit.sources.source import Part, RawRecord, Source, Stamp
-from shardkit.sources.table import TableSource
-from shardkit.sources.tar_files import is_tar_folder
+from shardkit.sources.tables.table import TableSource
 from shardkit.sources.untyped import UntypedSource
 
 __all__ = [
@@ -31,6 +35,7 @@ __all__ = [
     "NO_DIGEST",
     "FolderSource",
     "IterableSource",
+    "LmdbSource",
     "Part",
     "RawRecord",
     "RowSource",
@@ -76,24 +81,24 @@ def _rows(module: str, name: str) -> Callable[[str], Source]:
 
 
 FILE_SOURCES: tuple[Kind, ...] = (
-    Kind(".csv, .tsv, .jsonl", ends_with(".csv", ".tsv", ".jsonl"), TableSource),
-    Kind(".parquet", ends_with(".parquet"), _source("parquet", "ParquetSource")),
-    Kind(".tar, .tar.gz, .tgz", ends_with(".tar", ".tar.gz", ".tgz"), _source("tar", "TarSource")),
-    Kind(".lmdb, .mdb", ends_with(".lmdb", ".mdb"), _source("lmdb_source", "LmdbSource")),
-    Kind(".tfrecord", is_tfrecord, _rows("tfrecord", "TfRecordContainer")),
-    Kind(".h5, .hdf5", ends_with(".h5", ".hdf5"), _rows("hdf5", "Hdf5Container")),
-    Kind(".npy", ends_with(".npy"), _rows("npy_source", "NpyContainer")),
-    Kind(".npz", ends_with(".npz"), _rows("npz_source", "NpzContainer")),
+    Kind(".csv, .tsv, .jsonl", is_table, TableSource),
+    Kind(".parquet", is_parquet, _source("arrow.parquet", "ParquetSource")),
+    Kind(".tar, .tar.gz, .tgz", is_tar, _source("tar.source", "TarSource")),
+    Kind(".lmdb, .mdb", ends_with(".lmdb", ".mdb"), LmdbSource),
+    Kind(".tfrecord", is_tfrecord, _rows("tfrecord.container", "TfRecordContainer")),
+    Kind(".h5, .hdf5", ends_with(".h5", ".hdf5"), _rows("arrays.hdf5", "Hdf5Container")),
+    Kind(".npy", ends_with(".npy"), _rows("arrays.npy", "NpyContainer")),
+    Kind(".npz", ends_with(".npz"), _rows("arrays.npz", "NpzContainer")),
 )
 """Kinds of files, told by their names; the first that fits is taken."""
 
 FOLDER_SOURCES: tuple[Kind, ...] = (
-    Kind("a data set of Hugging Face", is_hf_dataset, _source("hf_dataset", "HfDatasetSource")),
-    Kind("MDS shards", is_mds_folder, _rows("mds", "MdsContainer")),
-    Kind(".parquet files", is_parquet_folder, _source("parquet", "ParquetSource")),
-    Kind(".tar files", is_tar_folder, _source("tar", "TarSource")),
-    Kind("an LMDB", is_lmdb_folder, _source("lmdb_source", "LmdbSource")),
-    Kind(".tfrecord files", is_tfrecord_folder, _rows("tfrecord", "TfRecordContainer")),
+    Kind("a data set of Hugging Face", is_hf_dataset, _source("arrow.hf_dataset", "HfDatasetSource")),
+    Kind("MDS shards", is_mds_folder, _rows("mds.container", "MdsContainer")),
+    Kind(".parquet files", is_parquet_folder, _source("arrow.parquet", "ParquetSource")),
+    Kind(".tar files", is_tar_folder, _source("tar.source", "TarSource")),
+    Kind("an LMDB", is_lmdb_folder, LmdbSource),
+    Kind(".tfrecord files", is_tfrecord_folder, _rows("tfrecord.container", "TfRecordContainer")),
 )
 """Kinds of folders, told by what is in them; the first that fits is taken, and one that fits none holds raw files."""
 

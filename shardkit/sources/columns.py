@@ -13,6 +13,8 @@ IMAGE_COLUMNS = ("jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff", "ppm
 LABEL_COLUMNS = (LABEL, "cls")
 """Columns that serve the one label field without a column of its own; WebDataset calls a class ``cls``."""
 
+MAX_COLUMNS = 100_000
+
 
 @dataclass(frozen=True)
 class Columns:
@@ -25,6 +27,23 @@ class Columns:
 
     id: str | None
     fields: Mapping[str, str]
+
+
+def gather_columns(rows: Iterable[Iterable[str]], name: str) -> tuple[str, ...]:
+    """Return the names that occur in any row, in order of first appearance.
+
+    Raises:
+        SourceError: They are too many to be columns.
+    """
+    columns: dict[str, None] = {}
+    for row in rows:
+        columns |= dict.fromkeys(row)
+        if len(columns) > MAX_COLUMNS:
+            raise SourceError(
+                f"{name}: its rows have over {MAX_COLUMNS} different columns, such as {next(reversed(columns))!r}; is "
+                f"what should be a value used as a name?"
+            )
+    return tuple(columns)
 
 
 def find_id_column(container: Container) -> str | None:

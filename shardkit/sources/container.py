@@ -7,7 +7,7 @@ and one line in ``shardkit/sources/__init__.py``.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from shardkit.contract import Reason
 
@@ -44,10 +44,6 @@ class Container(Protocol):
         """What messages call it: its path as the user gave it."""
 
     @property
-    def paths(self) -> Sequence[str]:
-        """Every file of it, in order."""
-
-    @property
     def columns(self) -> tuple[str, ...]:
         """Names of the columns."""
 
@@ -79,3 +75,18 @@ class Container(Protocol):
 
     def place(self, mark: int) -> str:
         """Return where a row stands, for people: ``train.parquet row 7``."""
+
+    def paths_of(self, marks: Sequence[int]) -> Sequence[str]:
+        """Return the files that decide what the rows with these marks are; any other may change without them."""
+
+
+@runtime_checkable
+class OpenEnded(Protocol):
+    """A container of a format that lists its columns nowhere, so that `columns` are those of some first rows only."""
+
+    def complete(self) -> Container:
+        """Return the container with the columns of all rows, after one pass over them.
+
+        Raises:
+            SourceError: A file cannot be read.
+        """

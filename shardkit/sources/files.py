@@ -67,7 +67,7 @@ class FileReader:
         Symbolic links are followed where they lead to inside of the root.
 
         Args:
-            path: Relative path with ``/``; or an absolute one, if allowed, which may lead anywhere.
+            path: Relative path with ``/``; or an absolute one, which may lead out of the root only if allowed.
             may_be_absolute: Whether a person wrote this path to be opened, wherever it leads.
 
         Raises:
@@ -107,9 +107,7 @@ class FileReader:
 
     def _locate_exactly(self, path: str, may_be_absolute: bool) -> str:
         if os.path.isabs(path):
-            if may_be_absolute:
-                return path
-            raise FileFault(Reason.OUTSIDE_SOURCE, "the path is absolute; it must start at the source")
+            return path if may_be_absolute else self._resolve_absolute(path)
         folder, name = os.path.split(path)
         if folder not in self._real_folders:
             _check_dots(folder)
@@ -119,6 +117,15 @@ class FileReader:
             return located
         _check_dots(path)
         return self._resolve(located)
+
+    def _resolve_absolute(self, path: str) -> str:
+        real = os.path.realpath(path)
+        if os.path.commonpath((self._root, real)) != self._root:
+            sentence = (
+                "the path is absolute and leads out of the source; list such files in a table, such as a .csv"
+            )
+            raise FileFault(Reason.OUTSIDE_SOURCE, sentence)
+        return real
 
     def _resolve(self, path: str) -> str:
         real = os.path.realpath(path)
@@ -135,7 +142,7 @@ def find_escape(path: str) -> str | None:
     if os.path.isabs(path):
         return "the path is absolute; it must start at the source"
     if _climbs_out(path.split("/")):
-        return "the path leaves the source through '..'; write an absolute path, or move what lists it"
+        return "the path leaves the source through '..'; move what lists it, or write an absolute path in a table"
     if _ROOTED_IN_WINDOWS.match(path) or _climbs_out(re.split(r"[\\/]", path)):
         return "the path leaves the source as Windows reads it; it must start there, with '/' between folders"
     return None

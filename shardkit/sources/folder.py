@@ -20,6 +20,7 @@ from shardkit.contract import (
 )
 from shardkit.errors import SourceError
 from shardkit.sources.files import APPLE_DOUBLE, FileFault, FileReader, find_junk
+from shardkit.sources.raw_images import require_raw_images
 from shardkit.sources.source import Part, RawRecord, Stamp
 from shardkit.sources.stamps import NO_FILE
 
@@ -44,14 +45,15 @@ class FolderSource:
         """
         self.name = path
         self.ignored: Counter[str] = Counter()
-        if next(self._walk(), None) is None:
+        if next(self._walk(self.ignored), None) is None:
             raise SourceError(f"{path}: the folder holds no files to ingest{self._describe_ignored()}")
 
     def require(self, contract: Contract) -> None:
-        """Check that a file and, at most, a class are all that the contract asks for.
+        """Check that a file and, at most, a class are all that the contract asks for, and that images may be there.
 
         Raises:
-            SourceError: It asks for more, or for a class where there are no class folders.
+            SourceError: It asks for more, or for a class where there are no class folders; or for images where all
+                files are of kinds that hold many records.
         """
         file_fields = [name for name, spec in contract.fields.items() if _takes_content(spec)]
         label_fields = [name for name, spec in contract.fields.items() if isinstance(spec, LabelField)]
@@ -63,6 +65,8 @@ class FolderSource:
                 f"{self.name}: a folder gives each record one file and one class; the contract asks for "
                 f"{wanted}; list the records in a table (.csv, .tsv, .jsonl) instead"
             )
+        if isinstance(contract.fields[file_fields[0]], ImageField):
+            require_raw_images(self.name, self._walk(Counter()))
         if label_fields and label_fields[0] in needed and not self._class_folders():
             raise SourceError(
                 f"{self.name}: there are no class folders for field {label_fields[0]!r}; expected is "
@@ -73,7 +77,11 @@ class FolderSource:
         """Return an image field and, where there are subfolders, a label field with their names as classes.
 
         Classes are sorted by the bytes of their names; an empty folder is a class too.
+
+        Raises:
+            SourceError: All files are of kinds that hold many records.
         """
+        require_raw_images(self.name, self._walk(Counter()))
         classes = tuple(name for name in self._class_folders() if find_id_fault(name) is None)
         if not classes:
             return Contract({"image": ImageField()})
@@ -81,7 +89,7 @@ class FolderSource:
 
     def count(self) -> int:
         """Return the number of files, by walking the folder."""
-        return sum(1 for _ in self._walk())
+        return sum(1 for _ in self._walk(Counter()))
 
     def parts(self, size: int) -> Iterator[Part]:
         """Yield the files in order; memory grows with the largest single folder only.
@@ -90,7 +98,7 @@ class FolderSource:
             SourceError: A folder cannot be listed.
         """
         self.ignored.clear()
-        paths = self._walk()
+        paths = self._walk(self.ignored)
         first = 0
         while run := list(islice(paths, size)):
             names = [os.fsdecode(path) for path in run]
@@ -104,8 +112,8 @@ class FolderSource:
             first += len(run)
 
     def place(self, mark: int) -> str:
-        """Return the number of the file in path order, counting from 0. Nobody asks: paths do not repeat."""
-        return f"{self.name} file {mark}"
+        """Return the folder: where in it a record stands is its id."""
+        return self.name
 
     def stamps(self, part: Part, contract: Contract) -> list[Stamp]:
         """Return the stamp of each file; one that is gone, or leads out of the folder, has a stamp too."""
@@ -132,7 +140,9 @@ class FolderSource:
                 continue
             if content.data.startswith(APPLE_DOUBLE):
                 sentence = "the file is macOS metadata (AppleDouble), which belongs to another file"
-                yield Rejection(path, path, Reason.NOT_AN_IMAGE, sentence, file_field)
+                is_image = isinstance(contract.fields[file_field], ImageField)
+                reason = Reason.NOT_AN_IMAGE if is_image else Reason.WRONG_TYPE
+                yield Rejection(path, path, reason, sentence, file_field)
                 continue
             folder, slash, _ = path.partition("/")
             values = {file_field: content} | ({label_field: folder if slash else None} if label_field else {})
@@ -143,10 +153,10 @@ class FolderSource:
         keys = self._list(b"", set(), Counter())
         return [os.fsdecode(key[:-1]) for key in keys if key.endswith(b"/")]
 
-    def _walk(self) -> Iterator[bytes]:
+    def _walk(self, ignored: Counter[str]) -> Iterator[bytes]:
         """Yield the relative path of every file in byte order; depth-first with a stack of its own."""
         root = os.fsencode(self.name)
-        stack = [(b"", iter(self._list(b"", set(), self.ignored)), _identity(root))]
+        stack = [(b"", iter(self._list(b"", set(), ignored)), _identity(root))]
         while stack:
             prefix, keys, _ = stack[-1]
             key = next(keys, None)
@@ -155,9 +165,7 @@ class FolderSource:
             elif key.endswith(b"/"):
                 path = prefix + key
                 above = {identity for _, _, identity in stack}
-                stack.append(
-                    (path, iter(self._list(path, above, self.ignored)), _identity(root + b"/" + path))
-                )
+                stack.append((path, iter(self._list(path, above, ignored)), _identity(root + b"/" + path)))
             else:
                 yield prefix + key
 

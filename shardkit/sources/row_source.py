@@ -14,7 +14,7 @@ from shardkit.contract import Contract, Field, Reason, Rejection, find_id_fault,
 from shardkit.contract.numerals import read_whole
 from shardkit.errors import SourceError
 from shardkit.sources.columns import ID, Columns, choose_columns, find_id_column
-from shardkit.sources.container import Container, Row
+from shardkit.sources.container import Container, OpenEnded, Row
 from shardkit.sources.files import FileFault, FileReader, find_escape
 from shardkit.sources.proposal import propose_contract
 from shardkit.sources.source import Part, RawRecord, Stamp
@@ -24,8 +24,7 @@ from shardkit.sources.stamps import combine, stamp_file
 class RowSource:
     """The rows of a container as records.
 
-    Relative paths start at the container's folder and must not leave it; an absolute path in a column other than
-    ``id`` is opened wherever it leads.
+    Paths in columns start at the container's folder and must not leave it.
 
     Attributes:
         name: The path as given.
@@ -34,6 +33,8 @@ class RowSource:
 
     kind: ClassVar[str] = "source"
     """What messages call the input."""
+    opens_absolute_paths: ClassVar[bool] = False
+    """Whether an absolute path in a column other than ``id`` may lead anywhere: whether people write such input."""
 
     def __init__(self, container: Container) -> None:
         """Take a container.
@@ -50,13 +51,24 @@ class RowSource:
         self._has_names = first.name is not None
         self._id_column = find_id_column(container)
         self._may_be_paths = False
+        self._knows_all_columns = not isinstance(container, OpenEnded)
 
     def require(self, contract: Contract) -> None:
         """Check that there is a column for every field, and a name for every record, and settle which one.
 
+        Where the first rows of an open-ended container lack one, all rows are looked through for it, so that no
+        default ever takes the place of a value.
+
         Raises:
             SourceError: There is not; names the columns found.
         """
+        if (
+            not self._knows_all_columns
+            and self._lacks_columns(contract)
+            and isinstance(self._container, OpenEnded)
+        ):
+            self._container = self._container.complete()
+            self._knows_all_columns = True
         columns = self._choose(contract)
         self._id_column = columns.id
         others = [name for name, column in columns.fields.items() if column != ID]
@@ -102,7 +114,7 @@ class RowSource:
         return self._container.place(mark)
 
     def stamps(self, part: Part, contract: Contract) -> list[Stamp]:
-        """Return one stamp a row: of all files of the container, and of the files that the row names.
+        """Return one stamp a row: of the files of the container that hold the part, and of those that the row names.
 
         Raises:
             SourceError: The container changed since it was scanned.
@@ -114,11 +126,11 @@ class RowSource:
             if spec.takes_file and columns.fields.get(name) in self._container.path_columns
         ]
         files = FileReader(self._folder())
-        whole = combine(stamp_file(path) for path in self._container.paths).changed
+        whole = combine(stamp_file(path) for path in self._container.paths_of(part.marks)).changed
         stamps = []
         for row in self._rows_of(part, [*named, *self._stamped_columns()]):
             beside = [
-                files.stamp(path, may_be_absolute=column != ID)
+                files.stamp(path, may_be_absolute=self._may_be_absolute(column))
                 for column in named
                 if isinstance(path := row.values.get(column), str) and path
             ]
@@ -152,6 +164,24 @@ class RowSource:
     def _choose(self, contract: Contract) -> Columns:
         return choose_columns(contract, self._container, self._has_names)
 
+    def _lacks_columns(self, contract: Contract) -> bool:
+        """Whether the columns known so far may not be all that a contract is about."""
+        try:
+            chosen = self._choose(contract).fields
+        except SourceError:
+            return True
+        return any(
+            name not in chosen or not self._is_settled(name, spec, chosen[name])
+            for name, spec in contract.fields.items()
+        )
+
+    def _is_settled(self, name: str, spec: Field, column: str) -> bool:
+        """Whether a field keeps its column whatever columns later rows have."""
+        return name == column
+
+    def _may_be_absolute(self, column: str) -> bool:
+        return self.opens_absolute_paths and column != ID
+
     def _known_fields(self) -> Mapping[str, Field]:
         """Return the fields that the container's own types stand for, whatever the values."""
         return {}
@@ -181,7 +211,7 @@ class RowSource:
         return ()
 
     def _stamp_row(self, row: Row, whole: int) -> Stamp:
-        """Return the stamp of a row itself; `whole` is that of the container's files together."""
+        """Return the stamp of a row itself; `whole` is that of the container's files that hold it."""
         return Stamp(row.size, whole)
 
     def _judge_row(self, row: Row) -> tuple[str, Rejection | None]:
@@ -224,7 +254,7 @@ class RowSource:
             value = row.values.get(column)
             try:
                 if spec.takes_file and isinstance(value, str) and value:
-                    value = files.read(value, may_be_absolute=column != ID)
+                    value = files.read(value, may_be_absolute=self._may_be_absolute(column))
             except FileFault as fault:
                 return Rejection(record_id, place, fault.reason, fault.sentence, name)
             values[name] = self._convert(spec, value)

@@ -57,6 +57,10 @@ class UntypedSource(RowSource):
         super().__init__(container)
         self._known = container.known
 
+    def _is_settled(self, name: str, spec: Field, column: str) -> bool:
+        """Look for a better column only where a default could hide it: everything would be read once more."""
+        return spec.default is None or column == name
+
     def propose(self) -> Contract:
         """Return the contract that the columns suggest; see `RowSource.propose`. Bytes that are text count as such."""
         names = {name: column for column, name in _short_names(self._container.columns).items()}
@@ -99,7 +103,6 @@ class _Renamed:
 
     def __init__(self, container: Container, names: Mapping[str, str]) -> None:
         self.name = container.name
-        self.paths = container.paths
         self.columns = tuple(names)
         self.path_columns = tuple(name for name, column in names.items() if column in container.path_columns)
         self._container = container
@@ -110,6 +113,9 @@ class _Renamed:
 
     def place(self, mark: int) -> str:
         return self._container.place(mark)
+
+    def paths_of(self, marks: Sequence[int]) -> Sequence[str]:
+        return self._container.paths_of(marks)
 
     def scan(self, columns: Sequence[str], ignored: Counter[str]) -> Iterator[Row]:
         return self._rename(self._container.scan([self._names[name] for name in columns], ignored), columns)

@@ -11,6 +11,7 @@ from shardkit.store.durable import (
     publish,
     refusals,
     remove,
+    sync_file,
     sync_stream,
     write_atomically,
 )
@@ -68,6 +69,7 @@ __all__ = [
     "remove",
     "remove_unreferenced",
     "seal_shard",
+    "sync_file",
     "sync_stream",
     "versions",
     "write_atomically",

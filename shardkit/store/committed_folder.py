@@ -43,7 +43,7 @@ class CommittedFolder(DataFolder):
         self._manifest_path = os.path.join(self.path, MANIFEST_NAME)
         self._seen = self._identify()  # before it is read: should it change in between, it is read again
         current = load_manifest(self.path)
-        self._current = current.generation
+        self._current_generation = current.generation
         if dataset_id is not None and generation is not None:
             self._require_kin(current, PastGeneration(generation, dataset_id))
         if generation is None or generation == current.generation:
@@ -65,10 +65,10 @@ class CommittedFolder(DataFolder):
             descriptor = super().open(relative, size)
         except CorruptShardError as error:
             self._require_unreplaced()
-            if self._current != self.manifest.generation and not (self.path / relative).exists():
+            if self._current_generation != self.manifest.generation and not (self.path / relative).exists():
                 raise CorruptShardError(
-                    f"{self.path / relative}: was removed by a later generation: {self._current} is current, and "
-                    f"{self.manifest.generation} was in use; open the data set anew"
+                    f"{self.path / relative}: was removed by a later generation: {self._current_generation} is "
+                    f"current, and {self.manifest.generation} was in use; open the data set anew"
                 ) from error
             raise
         try:
@@ -84,7 +84,7 @@ class CommittedFolder(DataFolder):
             return
         current = load_manifest(self.path)
         self._require_kin(current, self.manifest.lineage[-1])
-        self._current = current.generation
+        self._current_generation = current.generation
         self._seen = found
 
     def _require_kin(self, current: Manifest, ours: PastGeneration) -> None:

@@ -19,9 +19,9 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
         path: The folder of the data set.
 
     Returns:
-        ``"records"``, ``"rejected"``, ``"shards"``, ``"backends"``, ``"bytes"``, ``"index_bytes"``, ``"contract"``,
-        ``"settings"`` (field -> what its contract says beyond the defaults, classes aside), ``"labels"`` (field ->
-        class -> count), ``"dataset_id"`` and ``"generation"``.
+        ``"records"``, ``"rejected"`` (or deleted since), ``"shards"``, ``"backends"``, ``"bytes"``,
+        ``"index_bytes"``, ``"contract"``, ``"settings"`` (field -> what its contract says beyond the defaults, classes
+        aside), ``"labels"`` (field -> class -> count), ``"dataset_id"`` and ``"generation"``.
 
     Raises:
         DatasetNotFoundError: There is no data set.

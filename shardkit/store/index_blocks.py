@@ -73,7 +73,8 @@ def scan_shard(folder: DataFolder, shard: ShardEntry, columns: Sequence[Column])
 class KeptRows:
     """The rows of an earlier index, for the shards that a new generation takes over.
 
-    Every file of that index is held against its digest first, so that damage is not passed on under a new one.
+    Every file that rows are taken from is held against its digest first, so that damage is not passed on under a
+    new one.
     """
 
     def __init__(self, previous: Store, columns: Sequence[Column]) -> None:
@@ -143,11 +144,15 @@ class KeptRows:
 
     def _require_unaltered(self) -> None:
         for file in self._index.files:
-            if (
-                file.path != self._path(REJECTED)
-                and digest_file(self._folder.resolve(file.path)) != file.digest
-            ):
-                raise self._corrupt(file.path.rpartition("/")[2], "its digest differs")
+            if file.path == self._path(REJECTED):
+                continue
+            name = file.path.rpartition("/")[2]
+            try:
+                found = digest_file(self._folder.resolve(file.path))
+            except OSError as error:
+                raise self._corrupt(name, f"it cannot be read: {error.strerror}") from error
+            if found != file.digest:
+                raise self._corrupt(name, "its digest differs")
 
     def _array(self, path: str, dtype: np.dtype[Any], count: int) -> FileBytes:
         """Open the elements of a .npy file."""

@@ -18,11 +18,7 @@ def index_folder(generation: int) -> str:
 
 def indexed_columns(columns: Sequence[Column]) -> list[int]:
     """Return the numbers of the columns that the index keeps: those of one fixed-size value without axes."""
-    return [
-        number
-        for number, column in enumerate(columns)
-        if column.layout.is_fixed and column.layout.shape == ()
-    ]
+    return [number for number, column in enumerate(columns) if column.layout.is_single]
 
 
 def column_path(generation: int, name: str) -> str:

@@ -9,16 +9,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from shardkit.contract import Contract
+from shardkit.contract import Contract, Reason
 from shardkit.errors import FormatError
 from shardkit.store.backend import Column, columns_of
 from shardkit.store.backends import BACKENDS, seal_file
+from shardkit.store.checksum import id_hash
 from shardkit.store.durable import (
     make_folder,
     partial_of,
@@ -79,9 +81,10 @@ def write_index(
         generation: At least 1, and not one that a committed manifest refers to.
         contract: Of the records.
         shards: In row order.
-        rejected: One JSON-ready mapping for each record that the contract refused.
+        rejected: One JSON-ready mapping for each record that is not stored: the contract refused it, or it was deleted.
         previous: A generation of the same fields in the same folder: the rows of the shards that it has are taken
-            from its index, and those shards are not read.
+            from its index, and those shards are not read; and what it lists as not stored is listed again, unless it
+            is stored now.
 
     Raises:
         FormatError: Two records have the same id; names the id, and shard and row of both.
@@ -103,7 +106,8 @@ def write_index(
     lookalikes = finder.find(hashes, written.id_of)
     _write_array(partial / HASHES, hashes[order])
     _write_array(partial / ROWS, order.astype(OFFSET))
-    count = _write_rejected(partial / REJECTED, rejected)
+    still_out = () if previous is None else _still_out(previous, written, hashes[order], order)
+    count = _write_rejected(partial / REJECTED, chain(still_out, rejected))
     sync_file(partial / "columns")
     sync_file(partial)
     publish(partial, final)
@@ -158,7 +162,7 @@ def _open_column(folder: Path, column: Column, count: int) -> IO[bytes]:
 def _write_array(path: Path, values: npt.NDArray[Any]) -> None:
     with refusals(path), path.open("wb") as stream:
         stream.write(npy_header(OFFSET, values.shape))
-        values.astype(OFFSET, copy=False).tofile(stream)
+        stream.write(values.astype(OFFSET, copy=False).data)  # tofile() keeps a full disk to itself
         sync_stream(stream)
 
 
@@ -187,6 +191,30 @@ class _WrittenIds:
         return data[int(offsets[row]) : int(offsets[row + 1])].tobytes()
 
 
+def _still_out(
+    previous: Store, written: _WrittenIds, hashes: npt.NDArray[np.uint64], order: npt.NDArray[np.intp]
+) -> Iterator[Mapping[str, Any]]:
+    """Yield what an earlier generation lists as not stored, less what is stored by now.
+
+    That a record repeated an id stays true with the record of that id stored.
+
+    Args:
+        previous: The earlier generation.
+        written: The ids that are stored now.
+        hashes: The hash of each, ascending.
+        order: The row of each of `hashes`.
+    """
+    for rejection in previous.rejected():
+        encoded = str(rejection.get("id")).encode("utf-8", "surrogatepass")
+        place = int(np.searchsorted(hashes, np.uint64(id_hash(encoded))))
+        is_stored = False
+        while not is_stored and place < len(hashes) and int(hashes[place]) == id_hash(encoded):
+            is_stored = written.id_of(int(order[place])) == encoded
+            place += 1
+        if not is_stored or rejection.get("reason") == Reason.DUPLICATE_ID:
+            yield rejection
+
+
 def _refuse_duplicates(
     root: Path,
     hashes: npt.NDArray[np.uint64],
@@ -203,7 +231,8 @@ def _refuse_duplicates(
         first = bearers.setdefault(encoded, row)
         if first != row:
             places = " and ".join(_place(starts, shards, each) for each in (first, row))
-            raise FormatError(f"{root}: the id {encoded.decode()!r} comes twice: in {places}")
+            shown = encoded.decode(errors="replace")  # ids out of an older index were not decoded yet
+            raise FormatError(f"{root}: the id {shown!r} comes twice: in {places}")
 
 
 def _place(starts: npt.NDArray[np.int64], shards: Sequence[ShardEntry], row: int) -> str:

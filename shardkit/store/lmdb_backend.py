@@ -90,10 +90,7 @@ def _altered(folder: DataFolder, shard: ShardEntry, fault: LmdbFault) -> Corrupt
 
 def _stored_order(columns: Sequence[Column]) -> list[int]:
     """Return column numbers as they stand in a record: single values first, on its first page."""
-    return sorted(
-        range(len(columns)),
-        key=lambda number: not (columns[number].layout.is_fixed and columns[number].layout.shape == ()),
-    )
+    return sorted(range(len(columns)), key=lambda number: not columns[number].layout.is_single)
 
 
 class LmdbWriter:

@@ -98,9 +98,8 @@ def _nodes(words: _Words, pages: _Numbers, kind: int, meta: LmdbMeta, key_bytes:
     counts = (lower - PAGE_HEADER_BYTES) // 2
     _require(heads[:, _FLAGS] == kind, counts >= 1, lower % 2 == 0, lower <= upper, upper <= meta.page_size)
     total = int(counts.sum())
-    if total > max(
-        meta.entries, meta.last_page
-    ):  # no tree has more; stops a crafted one from growing at each level
+    # No tree has more. This stops a crafted one from growing at each level.
+    if total > max(meta.entries, meta.last_page):
         raise LmdbFault(_DAMAGED)
     page = np.repeat(pages, counts)
     position = np.arange(total) - np.repeat(np.cumsum(counts) - counts, counts)

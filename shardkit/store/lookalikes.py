@@ -46,9 +46,8 @@ class LookalikeFinder:
             ids: Their UTF-8 bytes, one after the other.
             ends: End of each in `ids`.
         """
-        if (
-            ids.isascii() and ids == ids.lower()
-        ):  # the usual case costs nothing more: such ids fold to themselves
+        # Such ids fold to themselves: in the usual case, nothing is looked at one by one.
+        if ids.isascii() and ids == ids.lower():
             return
         begin = 0
         for row, end in enumerate(ends.tolist(), start=first):

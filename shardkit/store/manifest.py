@@ -81,7 +81,7 @@ class IndexEntry:
 
     Attributes:
         generation: Which generation wrote it; gives the index its path.
-        rejected: Lines of ``rejected.jsonl``: records that the contract refused.
+        rejected: Lines of ``rejected.jsonl``: records that are left out, refused by the contract or deleted since.
         files: Every file of the index.
     """
 
@@ -230,8 +230,8 @@ def dataset_id_of(contract: Contract, shards: Sequence[ShardEntry]) -> str:
 
 def versions() -> dict[str, str]:
     """Return the versions of the packages that have a say in the bytes written, by name."""
-    versions = {}
+    found = {}
     for name in _WRITERS:
         with suppress(PackageNotFoundError):  # run from a checkout that is not installed
-            versions[name] = version(name)
-    return versions
+            found[name] = version(name)
+    return found

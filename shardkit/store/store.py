@@ -206,7 +206,9 @@ class Store:
         return reader.array(column)
 
     def rejected(self) -> Iterator[dict[str, Any]]:
-        """Yield what the contract refused when this generation was ingested, one mapping a record.
+        """Yield what was left out of this generation and those before it, one mapping a record.
+
+        That is what the contract refused, and what was deleted since (its reason is ``"deleted"``).
 
         Raises:
             CorruptShardError: The file is not as the manifest says.

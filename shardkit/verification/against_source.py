@@ -59,13 +59,15 @@ class SourceFound:
     """What one check found.
 
     Attributes:
-        rows: Rows of the data set that the part accounts for.
+        rows: Rows of the data set that hold what a record of the part does.
+        differing: Rows that hold something else than the record of their id.
         rejected: Ids listed as rejected that the part accounts for.
         report: The problems.
         records: Records looked at.
     """
 
     rows: tuple[int, ...]
+    differing: tuple[int, ...]
     rejected: frozenset[str]
     report: VerifyReport
     records: int
@@ -102,23 +104,27 @@ def rejected_ids(store: Store) -> dict[str, Listed]:
 def check_source_part(check: SourceCheck) -> SourceFound:
     """Hold each record of a part against what is stored under its id."""
     report = VerifyReport()
-    rows, rejected = [], []
+    rows: list[int] = []
+    differing: list[int] = []
+    rejected: list[str] = []
     store = check.data.open()
     raws = check.source.read(check.part, store.contract)
     for position, (record_id, raw) in enumerate(zip(check.part.ids, raws, strict=True)):
         report.checked["source records"] += 1
         row = None if position in check.repeats else _find(store, record_id)
+        if record_id in check.rejected:
+            rejected.append(record_id)
         if record_id in check.rejected and (row is None or isinstance(raw, Rejection)):
             report.checked["of them rejected or deleted"] += 1
-            rejected.append(record_id)
             _compare_rejected(check, record_id, raw, report)
         elif row is not None:
-            rows.append(row)
+            problems = sum(report.counts.values())
             _compare(store, row, raw, report)
+            (rows if sum(report.counts.values()) == problems else differing).append(row)
         else:
             sentence = f"{raw.source}: is in the source, but neither stored nor listed as rejected"
             report.found(Problem("missing", sentence, record_id))
-    return SourceFound(tuple(rows), frozenset(rejected), report, len(check.part.ids))
+    return SourceFound(tuple(rows), tuple(differing), frozenset(rejected), report, len(check.part.ids))
 
 
 def _find(store: Store, record_id: str) -> int | None:
@@ -151,7 +157,8 @@ def find_extra(store: Store, accounted: npt.NDArray[np.bool_]) -> VerifyReport:
             record_id = store.id_of(int(row))
         except CorruptShardError:
             record_id = None
-        report.found(Problem("extra", f"row {row}: is stored, but not in the source", record_id))
+        named = "" if record_id is None else f" (id {record_id[:200]!r})"
+        report.found(Problem("extra", f"row {row}{named}: is stored, but not in the source", record_id))
     return report
 
 

@@ -1,6 +1,7 @@
 """What a verification found: the checks it made, and each problem by id, file and kind."""
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -59,6 +60,12 @@ class VerifyReport:
         self.checked += other.checked
         self.counts += other.counts
         self.problems += other.problems[: PROBLEMS_KEPT - len(self.problems)]
+
+    def without(self, ids: Collection[str]) -> "VerifyReport":
+        """Return the report less what was found of some records, as far as it is listed."""
+        kept = [problem for problem in self.problems if problem.id not in ids]
+        counts = self.counts - Counter(problem.kind for problem in self.problems if problem.id in ids)
+        return VerifyReport(self.records, self.checked, kept, counts)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as a JSON object."""

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
-from shardkit.ingestion import run_ordered, usable_cpus
+from shardkit.ingestion import ProgressBar, run_ordered, usable_cpus
 from shardkit.sources import Source, open_source
 from shardkit.store import Store
 from shardkit.verification.against_source import (
@@ -80,8 +79,7 @@ def _open_sources(source: Any) -> list[Source]:  # Any: see `verify`
 def _check_stored(store: Store, report: VerifyReport, workers: int, progress: bool) -> None:
     checks = plan_checks(store)
     results = run_ordered(check_shard, checks, min(workers, len(checks)), ShardCheck.describe)
-    bar = tqdm(total=len(store), unit=" records", desc="verify", disable=None if progress else True)
-    with bar, closing(results):
+    with ProgressBar(len(store), "verify", is_wanted=progress) as bar, closing(results):
         for check, found in zip(checks, results, strict=True):
             report.add(found)
             bar.update(check.count)
@@ -90,18 +88,21 @@ def _check_stored(store: Store, report: VerifyReport, workers: int, progress: bo
 def _check_sources(
     store: Store, sources: Sequence[Source], report: VerifyReport, workers: int, progress: bool
 ) -> None:
-    accounted = np.zeros(len(store), dtype=np.bool_)
+    accounted, differing = np.zeros((2, len(store)), dtype=np.bool_)
+    found_in_sources = VerifyReport()
     rejected, accounted_rejected = rejected_ids(store), set[str]()
     checks = plan_source_checks(store, sources, rejected)
     results = run_ordered(check_source_part, checks, workers, SourceCheck.describe)
     counts = [source.count() for source in sources]
     total = None if None in counts else sum(count for count in counts if count is not None)
-    bar = tqdm(total=total, unit=" records", desc="source", disable=None if progress else True)
-    with bar, closing(results):
+    with ProgressBar(total, "source", is_wanted=progress) as bar, closing(results):
         for found in results:
             accounted[list(found.rows)] = True
+            differing[list(found.differing)] = True
             accounted_rejected |= found.rejected
-            report.add(found.report)
+            found_in_sources.add(found.report)
             bar.update(found.records)
-    report.add(find_extra(store, accounted))
+    satisfied = {store.id_of(int(row)) for row in np.flatnonzero(accounted & differing)}
+    report.add(found_in_sources.without(satisfied))
+    report.add(find_extra(store, accounted | differing))
     report.add(find_unlisted(rejected, accounted_rejected))

@@ -12,7 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from shardkit import ShardkitError, ingest
+from shardkit import Contract, ShardkitError, delete, ingest
+from shardkit.store import (
+    columns_of,
+    commit,
+    create_shard,
+    make_manifest,
+    record_checksums,
+    seal_shard,
+    write_index,
+)
 
 NOBODY = 65534  # the user without rights, by custom
 CONTRACT = '[fields.image]\ntype = "image"\n[fields.label]\ntype = "label"\nclasses = ["cat", "dog"]\n'
@@ -203,6 +212,28 @@ def test_a_manifest_that_points_outside(out: Path) -> None:
 def test_an_unknown_id(out: Path, tmp_path: Path) -> None:
     assert "'nobody'" in complaint(shardkit("get", out, "nobody", "-o", tmp_path / "x"), 1)
     assert not (tmp_path / "x").exists()
+
+
+def test_an_id_that_was_rejected_or_deleted(raw: Path, tmp_path: Path) -> None:
+    (raw / "cat" / "empty.jpg").write_bytes(b"")
+    ingest(raw, tmp_path / "out", on_bad="skip", workers=0)
+    delete(tmp_path / "out", ["cat/01.jpg"], workers=0)
+    assert "left out (empty: " in complaint(shardkit("get", tmp_path / "out", "cat/empty.jpg"), 1)
+    line = complaint(shardkit("get", tmp_path / "out", "cat/01.jpg"), 1)
+    assert "left out (deleted: deleted in generation 2)" in line
+
+
+@pytest.mark.parametrize("kind", ["text", "json"])
+def test_a_stored_text_that_is_none(tmp_path: Path, kind: str) -> None:
+    contract, payloads = Contract.from_dict({"fields": {"t": {"type": kind}}}), [b"\xff"]
+    columns = columns_of(contract)
+    writer = create_shard(tmp_path, 0, "memmap", columns)
+    writer.append("a", payloads, record_checksums("a", payloads), bytes(16))
+    writer.finish()
+    shards = [seal_shard(tmp_path, 0, "memmap", columns, 1)]
+    index = write_index(tmp_path, 1, contract, shards).entry
+    commit(tmp_path, make_manifest(1, contract, shards, index))
+    assert f"a {kind} payload" in complaint(shardkit("get", tmp_path, "a"), 1)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from shardkit import Contract, TextField, ingest
+
 
 def shardkit(*arguments: object, status: int = 0) -> str:
     command = [sys.executable, "-m", "shardkit", *map(str, arguments)]
@@ -44,6 +46,12 @@ def test_get_writes_bytes_to_stdout(raw: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "shardkit", "get", str(tmp_path / "out"), "dog/00.jpg"]
     run = subprocess.run(command, capture_output=True, check=True)
     assert run.stdout == (raw / "dog" / "00.jpg").read_bytes()
+
+
+def test_info_prints_what_a_contract_holds_without_obeying_it(tmp_path: Path) -> None:
+    contract = Contract({"t": TextField(default="\x1b[2J")})
+    ingest([{"id": "a"}], tmp_path / "out", contract, workers=0)
+    assert "default = \\x1b[2J" in shardkit("info", tmp_path / "out")
 
 
 def test_flags_change_the_contract(raw: Path, tmp_path: Path, photo: Image.Image) -> None:

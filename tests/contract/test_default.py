@@ -1,6 +1,7 @@
 import json
 import math
 import pickle
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +198,16 @@ def test_a_default_that_does_not_fit_is_refused_naming_field_key_and_why(
     assert said in str(caught.value)
     assert caught.value.context["keys"] == ("fields", "x", "default")
     assert "\n" not in str(caught.value)
+
+
+def test_a_contract_with_a_large_default_is_read_without_making_it() -> None:
+    tracemalloc.start()
+    try:
+        field = ArrayField("uint8", (2**26,), default=0)
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
+    assert field.default == 0
 
 
 @pytest.mark.parametrize("kind", [TextField, BytesField, JsonField, TokensField])

@@ -166,7 +166,9 @@ def test_wrong_keys_are_refused(keys: dict[str, object], text: str) -> None:
     assert text in str(caught.value)
 
 
-@pytest.mark.parametrize("payload", [b"", b"\0" * 7, b"\0" * 9, b"\x0a" + b"\0" * 7, b"\xff" * 8])
+@pytest.mark.parametrize(
+    "payload", [b"", b"\0" * 7, b"\0" * 9, b"\x0a" + b"\0" * 7, b"\xff" * 8, b"\x01" * 5000]
+)
 def test_a_payload_that_no_label_has_is_a_format_error(payload: bytes) -> None:
     with pytest.raises(FormatError, match="label payload"):
         TEN.decode(payload)

@@ -137,6 +137,35 @@ def test_deleted_ids_may_be_appended_again(tmp_path: Path) -> None:
     assert verify(tmp_path / "out", records("b", "a"), workers=0).ok
 
 
+def test_a_single_str_is_no_list_of_ids(tmp_path: Path) -> None:
+    start(tmp_path / "out", "1", "0", "10")
+    with pytest.raises(TypeError, match="not a str"):
+        delete(tmp_path / "out", "10", workers=0)
+    with pytest.raises(ValueError, match="empty"):
+        delete(tmp_path / "out", [], workers=0)
+
+
+def write_table(path: Path, *rows: str) -> str:
+    path.write_text("id,note\n" + "".join(f"{row}\n" for row in rows))
+    return str(path)
+
+
+def test_a_record_that_was_replaced_is_vouched_for_by_the_source_it_came_from(tmp_path: Path) -> None:
+    out, contract = tmp_path / "out", Contract({"note": TextField(max_length=5)})
+    first = write_table(tmp_path / "first.csv", "a,one", "b,far too long", "c,three")
+    ingest(first, out, contract, workers=0, on_bad="skip")
+    delete(out, ["c"], workers=0)
+    second = write_table(tmp_path / "second.csv", "a,one", "b,two", "c,third")
+    ingest(second, out, workers=0, append=True, on_bad="skip")
+    with Store(out) as store:
+        assert list(store.ids) == ["a", "b", "c"]
+    assert verify(out, [first, second], workers=0).ok
+    assert verify(out, [second, first], workers=0).ok
+    third = write_table(tmp_path / "second.csv", "a,one", "b,two", "c,other")
+    report = verify(out, [first, third], workers=0)
+    assert {problem.id for problem in report.problems} == {"c"}
+
+
 def test_an_unknown_id_deletes_nothing(tmp_path: Path) -> None:
     start(tmp_path / "out", "a", "b")
     with pytest.raises(RecordNotFoundError, match="'nobody'"):
@@ -287,3 +316,29 @@ def test_any_sequence_of_edits_keeps_every_record_once(
         with Store(out) as store:
             assert stored(store) == expected(*names)
     assert verify(out, workers=0).ok
+
+
+def test_a_record_that_was_rejected_or_deleted_and_is_stored_now_is_not_listed_any_more(
+    tmp_path: Path,
+) -> None:
+    out = tmp_path / "out"
+    ingest(
+        [record("a"), record("b"), {**record("c"), "label": "bird"}], out, CONTRACT, workers=0, on_bad="skip"
+    )
+    delete(out, ["a"], workers=0)
+    with Store(out) as store:
+        assert [(line["id"], line["reason"]) for line in store.rejected()] == [
+            ("c", "label-unknown"),
+            ("a", "deleted"),
+        ]
+    ingest(records("a", "c"), out, workers=0, append=True)
+    with Store(out) as store:
+        assert list(store.rejected()) == []
+    assert verify(out, records("a", "b", "c"), workers=0).ok
+
+
+def test_editing_what_is_no_data_set_makes_no_folder(tmp_path: Path) -> None:
+    for edit in (lambda: delete(tmp_path / "no" / "where", ["a"]), lambda: prune(tmp_path / "no" / "where")):
+        with pytest.raises(FileNotFoundError):
+            edit()
+    assert list(tmp_path.iterdir()) == []

@@ -33,8 +33,8 @@ def test_a_dry_run_judges_everything_and_writes_nothing_but_the_report(raw: Path
         ingest(raw, tmp_path / "out", workers=0, dry_run=True)
     report = caught.value.context["report"]
     assert (report.accepted, report.stored, report.rejected, report.committed) == (12, 0, 2, False)
-    assert files(tmp_path / "out") == ["reports/rejected.jsonl", "reports/summary.json"]
-    summary = json.loads((tmp_path / "out" / "reports" / "summary.json").read_text())
+    assert files(tmp_path / "out") == ["reports/dry-run/rejected.jsonl", "reports/dry-run/summary.json"]
+    summary = json.loads((tmp_path / "out" / "reports" / "dry-run" / "summary.json").read_text())
     assert (summary["dry_run"], summary["accepted"], summary["rejected"]) == (True, 12, 2)
     with pytest.raises(DatasetNotFoundError):
         Store(tmp_path / "out")
@@ -43,7 +43,7 @@ def test_a_dry_run_judges_everything_and_writes_nothing_but_the_report(raw: Path
 def test_a_dry_run_over_a_data_set_leaves_it_as_it_is(raw: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     ingest(raw, out, workers=0)
-    before = {path: (out / path).read_bytes() for path in files(out) if not path.startswith("reports")}
+    before = {path: (out / path).read_bytes() for path in files(out)}
     report = ingest(raw, out, workers=0, dry_run=True, on_bad="quarantine")
     assert (report.accepted, report.committed) == (12, False)
     assert {path: (out / path).read_bytes() for path in before} == before
@@ -66,6 +66,20 @@ def test_a_quarantine_folder_with_something_in_it_is_refused(raw: Path, tmp_path
     assert files(aside) == ["mine"]
     with pytest.raises(OutputError, match="inside the raw folder"):
         ingest(raw, tmp_path / "out", workers=0, quarantine=raw / "aside")
+    with pytest.raises(OutputError, match="inside the output folder"):
+        ingest(raw, tmp_path / "out", workers=0, quarantine=tmp_path / "out" / "shards")
+
+
+def test_an_append_leaves_what_was_set_aside_before(raw: Path, tmp_path: Path) -> None:
+    (raw / "cat" / "bad.jpg").write_bytes(b"bad")
+    ingest(raw, tmp_path / "out", workers=0, on_bad="quarantine")
+    more = tmp_path / "more"
+    (more / "cat").mkdir(parents=True)
+    (more / "cat" / "new.jpg").write_bytes((raw / "cat" / "01.jpg").read_bytes())
+    (more / "cat" / "worse.jpg").write_bytes(b"worse")
+    ingest(more, tmp_path / "out", workers=0, append=True, on_bad="quarantine")
+    aside = sorted(path for path in files(tmp_path / "out" / "reports") if path.startswith("quarantine"))
+    assert aside == ["quarantine-00002/00000001-image-worse.jpg", "quarantine/00000006-image-bad.jpg"]
 
 
 def test_the_original_of_a_repeated_id_is_quarantined_too(tmp_path: Path) -> None:
@@ -147,3 +161,33 @@ def test_settings_that_exclude_each_other_are_refused(tmp_path: Path) -> None:
             ingest(records("a"), tmp_path / "out", NUMBERS, **settings)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="exclude"):
         ingest(records("a"), tmp_path / "out", NUMBERS, on_bad="skip", quarantine=tmp_path / "aside")
+    for settings in ({"shuffle_seed": 1.5}, {"shuffle_seed": "1"}, {"records_per_shard": True}):
+        with pytest.raises(TypeError, match="must be an integer"):
+            ingest(records("a"), tmp_path / "out", NUMBERS, **settings)  # type: ignore[arg-type]
+
+
+def test_a_dry_run_writes_into_no_folder_that_is_not_ours(raw: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("years of work")
+    with pytest.raises(OutputError, match=r"thesis\.tex"):
+        ingest(raw, tmp_path / "mine", workers=0, dry_run=True)
+    assert files(tmp_path / "mine") == ["thesis.tex"]
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "reports").symlink_to(tmp_path / "mine")
+    with pytest.raises(OutputError, match="symbolic link"):
+        ingest(raw, tmp_path / "out", workers=0, dry_run=True)
+    assert files(tmp_path / "mine") == ["thesis.tex"]
+
+
+def test_a_dry_run_of_an_append_sees_the_ids_that_are_there(tmp_path: Path) -> None:
+    ingest(records("a", "b"), tmp_path / "out", NUMBERS, workers=0)
+    with pytest.raises(IngestError, match="duplicate-id"):
+        ingest(records("b", "c"), tmp_path / "out", workers=0, append=True, dry_run=True)
+
+
+def test_a_lock_that_is_a_link_is_not_followed(raw: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / ".shardkit.lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OutputError, match=r"\.shardkit\.lock|output folder"):
+        ingest(raw, tmp_path / "out", workers=0)
+    assert not (tmp_path / "elsewhere").exists()

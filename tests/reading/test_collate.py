@@ -192,6 +192,8 @@ def test_numpy_arrays_of_a_transform_are_padded_and_tensors_keep_their_gradient(
 
 def test_what_a_transform_made_another_kind_of_value_is_treated_like_any_other() -> None:
     assert collate(padded(TOKENS, "a", "b")) == {"id": ["0", "1"], "x": ["a", "b"]}
+    words = [np.array(["a"]), np.array(["b", "c"])]
+    assert collate(padded(TOKENS, *words)) == {"id": ["0", "1"], "x": words}
     assert set(collate(padded(TOKENS, torch.tensor(1), torch.tensor(2)))) == {"id", "x"}
 
 

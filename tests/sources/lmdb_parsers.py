@@ -16,5 +16,17 @@ def whole(key: bytes, value: bytes) -> dict[str, Any]:
     return {"x": int(value)}
 
 
+def past_counters(key: bytes, value: bytes) -> dict[str, Any] | None:
+    return None if key.startswith(b"_") else {"x": value}
+
+
+def named_past_counters(key: bytes, value: bytes) -> dict[str, Any] | None:
+    return None if key.startswith(b"_") else {"id": f"n{key.decode()}", "x": value}
+
+
+def late(key: bytes, value: bytes) -> dict[str, Any]:
+    return {"x": value} | ({"w": 5} if key == b"9" else {})
+
+
 def nothing(key: bytes, value: bytes) -> Any:
     return value

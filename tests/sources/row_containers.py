@@ -4,7 +4,7 @@ import os
 import pickle
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shardkit.contract import Contract, Rejection
@@ -22,8 +22,7 @@ class Rows:
     path_columns: tuple[str, ...] = ()
     stem: str | None = "rows"
 
-    @property
-    def paths(self) -> list[str]:
+    def paths_of(self, marks: Sequence[int]) -> list[str]:
         return [self.name]
 
     def count(self) -> int | None:
@@ -44,6 +43,14 @@ class Rows:
 
     def place(self, mark: int) -> str:
         return f"{os.path.basename(self.name)} row {mark}"
+
+
+class OpenEndedRows(Rows):
+    """Rows whose columns are those of the first row until they are complete."""
+
+    def complete(self) -> "OpenEndedRows":
+        found = dict.fromkeys(column for row in self.rows if isinstance(row, Mapping) for column in row)
+        return replace(self, columns=tuple(found))
 
 
 def records(source: Source, contract: Contract, size: int = 2) -> list[RawRecord | Rejection]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from shardkit.contract import CheckedRecord, Contract, Rejection
 from shardkit.sources import RawRecord, Source
-from shardkit.sources.tar import TarSource
+from shardkit.sources.tar.source import TarSource
 
 Members = Iterable[tuple[str, bytes]]
 

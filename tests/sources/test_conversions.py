@@ -23,7 +23,7 @@ from torch.utils.data import Dataset
 
 from shardkit import Contract, ShardDataset, ingest
 from shardkit.contract import ArrayField, ImageField, LabelField, TextField
-from shardkit.sources.lmdb_source import LmdbSource
+from shardkit.sources.lmdb.source import LmdbSource
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 PHOTOS = FIXTURES / "records"

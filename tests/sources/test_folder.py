@@ -120,6 +120,10 @@ def test_macos_metadata_under_another_name_is_rejected_and_not_stored(tmp_path: 
     (tmp_path / "a.jpg").write_bytes(b"\x00\x05\x16\x07\x00\x02\x00\x00Mac OS X")
     (verdict,) = records(FolderSource(str(tmp_path)), BYTES)
     assert isinstance(verdict, Rejection)
+    assert (verdict.reason, verdict.field) == (Reason.WRONG_TYPE, "data")
+    assert "macOS metadata (AppleDouble)" in verdict.sentence
+    (verdict,) = records(FolderSource(str(tmp_path)), Contract({"image": ImageField()}))
+    assert isinstance(verdict, Rejection)
     assert verdict.reason is Reason.NOT_AN_IMAGE
 
 
@@ -269,3 +273,9 @@ def test_a_folder_that_cannot_be_listed_is_refused_by_name(
     monkeypatch.setattr(os, "scandir", refuse)
     with pytest.raises(SourceError, match="b/: cannot list the folder: Permission denied"):
         ids(source)
+
+
+def test_the_place_of_a_record_is_the_folder_since_its_id_is_its_path(tmp_path: Path) -> None:
+    source = make(tmp_path, "a.jpg", "b.jpg")
+    (part,) = source.parts(9)
+    assert [source.place(mark) for mark in part.marks] == [str(tmp_path)] * 2

@@ -22,8 +22,9 @@ from shardkit.contract import (
     TextField,
 )
 from shardkit.errors import SourceError
-from shardkit.sources import RawRecord, hdf5, open_source
-from shardkit.sources.hdf5 import Hdf5Container
+from shardkit.sources import RawRecord, open_source
+from shardkit.sources.arrays import hdf5
+from shardkit.sources.arrays.hdf5 import Hdf5Container
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 
@@ -210,7 +211,7 @@ def test_values_that_were_never_written_are_not_made_up(path: Path) -> None:
 
 def test_chunks_and_rows_beyond_memory_are_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(path, x=np.zeros((2, 100)))
-    monkeypatch.setattr("shardkit.sources.array_columns.MAX_FILE_BYTES", 799)
+    monkeypatch.setattr("shardkit.sources.arrays.columns.MAX_FILE_BYTES", 799)
     assert refusal(path) == "a row of 'x' has 800 bytes; expected are 1 to 799"
     monkeypatch.setattr(hdf5, "MAX_CHUNK_BYTES", 799)
     with h5py.File(path, "w") as file:

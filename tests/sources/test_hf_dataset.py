@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from row_containers import records
 
+from shardkit import ShardDataset, ingest
 from shardkit.contract import (
     ArrayField,
     BytesField,
@@ -20,7 +21,7 @@ from shardkit.contract import (
 )
 from shardkit.errors import SourceError
 from shardkit.sources import RawRecord, open_source
-from shardkit.sources.hf_dataset import HfDatasetSource
+from shardkit.sources.arrow.hf_dataset import HfDatasetSource
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "hf"
 CAPTION = Contract({"caption": TextField()})
@@ -217,3 +218,26 @@ def test_a_file_that_changed_since_its_scan_is_refused(tmp_path: Path) -> None:
     make(path, pa.table({"x": range(9)}))
     with pytest.raises(SourceError, match=r"data\.arrow: ends before row 10, which it had; it changed"):
         list(source.read(part, contract))
+
+
+@pytest.mark.parametrize("folder", ["plain", "hub"])
+def test_workers_that_were_forked_read_what_the_parent_would(tmp_path: Path, folder: str) -> None:
+    for workers in (0, 2):
+        ingest(FIXTURES / folder, tmp_path / str(workers), workers=workers, records_per_shard=2)
+    one, other = (ShardDataset(str(tmp_path / str(workers))) for workers in (0, 2))
+    assert list(one.ids) == list(other.ids)
+    assert len(one.ids) == 5
+    assert [one.read(row)["image"] for row in range(5)] == [other.read(row)["image"] for row in range(5)]
+    assert [one[row]["label"] for row in range(5)] == [0, 1, 0, 1, 0]
+
+
+def test_a_stamp_has_the_bytes_of_binary_columns_and_tells_of_the_files_of_a_part(tmp_path: Path) -> None:
+    kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    files = pa.array([{"bytes": b"12345", "path": "p"}, {"bytes": None, "path": "p"}, None], kind)
+    blobs = pa.array([b"12", None, b"1"], pa.large_binary())
+    folder = make(tmp_path / "x", pa.table({"file": files, "blob": blobs, "caption": ["a", "b", "c"]}))
+    source = open_source(folder)
+    source.require(CAPTION)
+    for size in (1, 9):
+        stamps = [stamp for part in source.parts(size) for stamp in source.stamps(part, CAPTION)]
+        assert [stamp.bytes for stamp in stamps] == [7, 0, 1]

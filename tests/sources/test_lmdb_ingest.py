@@ -11,7 +11,7 @@ from test_lmdb_source import webp, write
 
 from shardkit import ShardDataset, ingest
 from shardkit.contract import Contract, ImageField, LabelField
-from shardkit.sources.lmdb_source import LmdbSource
+from shardkit.sources.lmdb.source import LmdbSource
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2])

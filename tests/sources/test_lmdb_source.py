@@ -6,11 +6,12 @@ import pickle
 import random
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import lmdb
 import numpy as np
 import pytest
-from lmdb_parsers import named, nothing, split, whole
+from lmdb_parsers import late, named, named_past_counters, nothing, past_counters, split, whole
 from PIL import Image
 
 from shardkit.contract import (
@@ -27,9 +28,10 @@ from shardkit.contract import (
     TextField,
 )
 from shardkit.errors import SourceError
-from shardkit.sources import RawRecord, Source, lmdb_container
-from shardkit.sources.lmdb_file import is_lmdb_folder
-from shardkit.sources.lmdb_source import LmdbSource
+from shardkit.sources import RawRecord, Source
+from shardkit.sources.lmdb import container
+from shardkit.sources.lmdb.file import is_lmdb_folder
+from shardkit.sources.lmdb.source import LmdbSource
 
 X = Contract({"x": BytesField()})
 
@@ -147,6 +149,36 @@ def test_a_function_that_gives_nothing_for_any_of_the_first_entries_is_refused(
         LmdbSource(write(tmp_path / "x", {b"a": b"none"}), parse=parse)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(("parse", "prefix"), [(past_counters, ""), (named_past_counters, "n")])
+def test_an_entry_that_the_function_gives_none_for_is_passed_over_and_counted(
+    tmp_path: Path, parse: Any, prefix: str
+) -> None:
+    entries = {b"1": b"a", b"_len": b"4", b"_size": b"9", b"b": b"c", b"d": b"e", b"__": b""}
+    source = LmdbSource(write(tmp_path / "x", entries), parse=parse)
+    verdicts = judged(source, X)
+    assert [(verdict.id, verdict.source) for verdict in verdicts] == [
+        (f"{prefix}1", f"{tmp_path}/x entry 0"),
+        (f"{prefix}b", f"{tmp_path}/x entry 4"),
+        (f"{prefix}d", f"{tmp_path}/x entry 5"),
+    ]
+    assert [v.values[0].payload for v in verdicts if isinstance(v, CheckedRecord)] == [b"a", b"c", b"e"]
+    assert source.ignored == {"entry that is no record": 3}
+
+
+def test_nothing_but_entries_that_are_no_records_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="parse gives no values for any entry"):
+        LmdbSource(write(tmp_path / "x", {b"_len": b"1"}), parse=past_counters)
+
+
+def test_a_value_that_appears_behind_the_first_entries_is_found(tmp_path: Path) -> None:
+    entries = {b"1%03d" % number: b"v" for number in range(100)} | {b"9": b"v"}
+    source = LmdbSource(write(tmp_path / "x", entries), parse=late)
+    contract = Contract({"w": ScalarField("int64", default=0)})
+    source.require(contract)
+    found = [record for part in source.parts(40) for record in source.read(part, contract)]
+    assert [item.values["w"] for item in found if isinstance(item, RawRecord)] == [None] * 100 + [5]
+
+
 def test_a_function_that_no_worker_could_find_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="give a function at the top of a module"):
         LmdbSource(write(tmp_path / "x", {b"a": b"1"}), parse=lambda key, value: {"x": value})
@@ -170,7 +202,7 @@ def test_a_value_too_large_for_a_field_is_refused_and_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = LmdbSource(write(tmp_path / "x", {b"a": b"1", b"b": bytes(200)}))
-    monkeypatch.setattr(lmdb_container, "MAX_FILE_BYTES", 100)
+    monkeypatch.setattr(container, "MAX_FILE_BYTES", 100)
     first, second = judged(source, X)
     assert isinstance(first, CheckedRecord)
     assert isinstance(second, Rejection)

@@ -29,8 +29,8 @@ from shardkit.contract import (
 from shardkit.errors import SourceError
 from shardkit.sources import RawRecord, open_source
 from shardkit.sources.container import Row
-from shardkit.sources.mds import MdsContainer
-from shardkit.sources.mds_values import find_decoder
+from shardkit.sources.mds.container import MdsContainer
+from shardkit.sources.mds.values import find_decoder
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "mds"
 SMALL = Contract({"text": TextField(), "number": ScalarField("int64")})
@@ -281,13 +281,31 @@ def test_a_shard_that_is_missing_stops_the_run_and_is_named(tmp_path: Path) -> N
         ids_and_reasons(folder)
 
 
-def test_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
+def test_a_linked_shard_is_read_wherever_it_lies_and_a_linked_folder_outside_refused(tmp_path: Path) -> None:
     folder = copy(tmp_path, "merged")
+    expected = ids_and_reasons(folder)
     path = folder / "b" / "shard.00000.mds"
     shutil.move(path, tmp_path / "elsewhere")
     path.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(SourceError, match=r"a symbolic link leads 'b/shard\.00000\.mds' out of the folder"):
+    assert ids_and_reasons(folder) == expected
+    shutil.move(folder / "b", tmp_path / "b")
+    (folder / "b").symlink_to(tmp_path / "b")
+    with pytest.raises(SourceError, match=r"the folder of 'b/shard\.00000\.mds' is a link that leads out"):
         open_source(folder)
+
+
+def test_a_stamp_tells_of_the_index_and_of_the_shard_of_a_sample_only(tmp_path: Path) -> None:
+    folder = copy(tmp_path, "merged")
+    source = open_source(folder)
+    source.require(SMALL)
+    part = next(source.parts(1))
+    before = source.stamps(part, SMALL)
+    os.utime(folder / "b" / "shard.00000.mds", ns=(1, 1))
+    assert source.stamps(part, SMALL) == before
+    for path in ("a/shard.00000.mds", "index.json"):
+        os.utime(folder / path, ns=(1, 1))
+        assert source.stamps(part, SMALL) != before
+        before = source.stamps(part, SMALL)
 
 
 def test_memory_follows_what_a_shard_holds_not_what_it_says(tmp_path: Path) -> None:

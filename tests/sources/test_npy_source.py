@@ -15,9 +15,10 @@ from row_containers import records
 
 from shardkit.contract import ArrayField, Contract, Field, ImageField, LabelField, ScalarField, TextField
 from shardkit.errors import SourceError
-from shardkit.sources import RawRecord, npz_source, open_source
-from shardkit.sources.npy_source import NpyContainer
-from shardkit.sources.npz_source import NpzContainer
+from shardkit.sources import RawRecord, open_source
+from shardkit.sources.arrays import npz
+from shardkit.sources.arrays.npy import NpyContainer
+from shardkit.sources.arrays.npz import NpzContainer
 
 Container = NpyContainer | NpzContainer
 
@@ -225,7 +226,7 @@ def test_other_members_are_counted_as_passed_over(tmp_path: Path) -> None:
 def test_a_compressed_array_by_columns_is_refused_beyond_what_fits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(npz_source, "MAX_INFLATED", 100)
+    monkeypatch.setattr(npz, "MAX_INFLATED", 100)
     np.savez_compressed(tmp_path / "a.npz", x=np.asfortranarray(np.zeros((20, 2))))
     with pytest.raises(
         SourceError, match=r"its first axis varies fastest; save it with numpy\.ascontiguousarray"
@@ -318,3 +319,18 @@ def test_any_damage_ends_in_a_source_error_or_plain_rows(
         list(container.scan(container.columns, Counter()))
     except SourceError:
         return
+
+
+def test_an_array_that_no_field_takes_is_passed_over_and_counted(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    np.savez(path, x=np.arange(3), spectrum=np.zeros((7, 2), "complex64"))
+    source = open_source(path)
+    assert source.propose() == Contract({"x": ScalarField("int64")})
+    assert values(path, {"x": ScalarField("int64")}) == [{"x": 0}, {"x": 1}, {"x": 2}]
+    list(source.parts(2))
+    assert source.ignored == {"array 'spectrum' of dtype complex64, which no field takes": 1}
+    with pytest.raises(SourceError, match="no column 'spectrum' or 'path' for field 'spectrum'; found 'x'"):
+        source.require(Contract({"spectrum": ArrayField("float32", (2,))}))
+    np.savez(path, spectrum=np.zeros((3, 2), "complex64"))
+    with pytest.raises(SourceError, match="'spectrum' is of dtype complex64, which no field takes"):
+        open_source(path)

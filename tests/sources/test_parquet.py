@@ -22,12 +22,14 @@ from shardkit.contract import (
     ImageField,
     JsonField,
     LabelField,
+    Reason,
+    Rejection,
     ScalarField,
     TextField,
 )
 from shardkit.errors import SourceError
 from shardkit.sources import RawRecord, open_source
-from shardkit.sources.parquet import ParquetSource
+from shardkit.sources.arrow.parquet import ParquetSource
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "hf"
 FILE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
@@ -359,15 +361,42 @@ def test_pyarrow_is_imported_only_for_what_needs_it(tmp_path: Path) -> None:
     assert run.stdout == "False\n"
 
 
-def test_the_stamps_change_when_any_file_does(tmp_path: Path) -> None:
+def test_the_stamps_change_when_a_file_that_holds_the_part_does(tmp_path: Path) -> None:
     shutil.copytree(FIXTURES / "hub", tmp_path / "hub")
     contract = Contract({"caption": TextField()})
     source = open_source(tmp_path / "hub")
     source.require(contract)
-    part = next(source.parts(2))
-    before = source.stamps(part, contract)
-    assert len(before) == 2
-    os.utime(tmp_path / "hub" / "data" / "train-00001-of-00002.parquet", ns=(1, 1))
-    after = source.stamps(part, contract)
-    assert before[0] != after[0]
-    assert before[1] != after[1]
+    parts = list(source.parts(2))
+    files = ["train-00000-of-00002", "train-00001-of-00002"]
+    holders = [{row.split("/")[1] for row in part.ids} for part in parts]
+    assert holders[0] == {files[0]}
+    assert holders[-1] == {files[1]}
+    before = [source.stamps(part, contract) for part in parts]
+    assert len(before[0]) == 2
+    os.utime(tmp_path / "hub" / "data" / f"{files[1]}.parquet", ns=(1, 1))
+    after = [source.stamps(part, contract) for part in parts]
+    assert [old == new for old, new in zip(before, after, strict=True)] == [
+        files[1] not in holder for holder in holders
+    ]
+
+
+def test_an_absolute_path_in_a_downloaded_file_opens_nothing_outside(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"s")
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw" / "in").write_bytes(b"i")
+    paths = [str(tmp_path / "secret"), str(tmp_path / "raw" / "in")]
+    structs = [{"bytes": None, "path": path} for path in paths]
+    path = write(tmp_path / "raw" / "t.parquet", {"id": ["a", "b"], "x": pa.array(structs, FILE), "y": paths})
+    for field in ("x", "y"):
+        first, second = records(open_source(path), Contract({field: BytesField()}))
+        assert isinstance(first, Rejection)
+        assert (first.id, first.reason) == ("a", Reason.OUTSIDE_SOURCE)
+        assert isinstance(second, RawRecord)
+        assert second.values[field].data == b"i"
+
+
+def test_a_linked_folder_is_read_too(tmp_path: Path) -> None:
+    write(tmp_path / "raw" / "a" / "x.parquet", {"n": [1]})
+    (tmp_path / "raw" / "b").symlink_to("a")
+    found = records(open_source(tmp_path / "raw"), Contract({"n": ScalarField("int64")}))
+    assert [item.id for item in found] == ["a/x/0", "b/x/0"]

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from row_containers import Rows, records
+from row_containers import OpenEndedRows, Rows, records
 
 from shardkit.contract import (
     ArrayField,
@@ -21,7 +21,7 @@ from shardkit.contract import (
     TextField,
 )
 from shardkit.errors import SourceError
-from shardkit.sources import RawRecord, RowSource, Source
+from shardkit.sources import RawRecord, RowSource, Source, columns
 from shardkit.sources.container import Row
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -76,6 +76,74 @@ def test_a_field_with_a_default_needs_no_column() -> None:
     assert record.values == {"label": 1}
     with pytest.raises(SourceError, match="no column 'note' for field 'note'"):
         RowSource(Rows("r", [{"label": 1}], ("label",))).require(Contract({"note": TextField()}))
+
+
+@pytest.mark.parametrize("late", ["w", "label"])
+def test_a_value_whose_column_comes_late_is_never_replaced_by_the_default(late: str) -> None:
+    contract = Contract({"w": LabelField(num_classes=9, default=0)})
+    rows = OpenEndedRows("r", [{"x": 1}, {"x": 2, late: 5}], ("x",))
+    assert [item.values for item in records(RowSource(rows), contract) if isinstance(item, RawRecord)] == [
+        {"w": None},
+        {"w": 5},
+    ]
+
+
+def test_a_default_field_takes_its_own_late_column_before_a_stand_in() -> None:
+    contract = Contract({"w": LabelField(num_classes=9, default=0)})
+    rows = OpenEndedRows("r", [{"label": 1}, {"label": 2, "w": 5}], ("label",))
+    found = records(RowSource(rows), contract)
+    assert [item.values for item in found if isinstance(item, RawRecord)] == [{"w": None}, {"w": 5}]
+
+
+def test_a_field_takes_its_own_late_column_before_a_stand_in_though_it_has_no_default() -> None:
+    rows = OpenEndedRows("r", [{"cls": 1}, {"cls": 1, "y": 2}], ("cls",))
+    found = records(RowSource(rows), Contract({"y": LabelField(num_classes=3)}))
+    assert [item.values for item in found if isinstance(item, RawRecord)] == [{"y": None}, {"y": 2}]
+
+
+def test_a_needed_column_that_comes_late_is_found_and_one_that_no_row_has_is_refused() -> None:
+    rows = OpenEndedRows("r", [{"x": 1}, {"x": 2, "note": "n"}], ("x",))
+    found = records(RowSource(rows), Contract({"note": TextField()}))
+    assert [item.values for item in found if isinstance(item, RawRecord)] == [{"note": None}, {"note": "n"}]
+    with pytest.raises(SourceError, match="no column 'other' for field 'other'; found 'x', 'note'"):
+        RowSource(rows).require(Contract({"other": TextField()}))
+
+
+def test_rows_are_not_looked_through_where_the_first_have_all_columns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[OpenEndedRows] = []
+    monkeypatch.setattr(OpenEndedRows, "complete", lambda rows: asked.append(rows) or rows)
+    rows = OpenEndedRows("r", [{"label": 1, "w": 2}], ("label", "w"))
+    contract = Contract({"label": LabelField(num_classes=3), "w": ScalarField("int64", default=0)})
+    source = RowSource(rows)
+    source.require(contract)
+    assert asked == []
+    for _ in range(2):
+        source.require(Contract(contract.fields | {"v": ScalarField("int64", default=0)}))
+        assert asked == [rows]
+
+
+def test_more_names_than_there_can_be_columns_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "MAX_COLUMNS", 2)
+    assert columns.gather_columns([["a"], ["b", "a"]], "r") == ("a", "b")
+    with pytest.raises(SourceError, match="r: its rows have over 2 different columns, such as 'c'"):
+        columns.gather_columns([["a"], ["b"], ["c"]], "r")
+
+
+def test_an_absolute_path_is_opened_inside_of_the_source_only(tmp_path: Path) -> None:
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw" / "in").write_bytes(b"in")
+    (tmp_path / "secret").write_bytes(b"out")
+    (tmp_path / "raw" / "link").symlink_to(tmp_path / "secret")
+    rows = [{"data": str(tmp_path / path)} for path in ("raw/in", "secret", "raw/link", "raw/../secret")]
+    source = RowSource(Rows(str(tmp_path / "raw" / "r"), rows, ("data",)))
+    first, *others = records(source, DATA)
+    assert isinstance(first, RawRecord)
+    assert first.values["data"].data == b"in"
+    assert [item.reason for item in others if isinstance(item, Rejection)] == [Reason.OUTSIDE_SOURCE] * 3
+    (part,) = source.parts(9)
+    assert [stamp.bytes for stamp in source.stamps(part, DATA)] == [3] * 4
 
 
 def test_a_container_without_rows_is_refused() -> None:

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardkit.errors import SourceError
-from shardkit.sources import rows as rows_module
 from shardkit.sources.container import Row
-from shardkit.sources.rows import CsvTable, JsonTable
+from shardkit.sources.tables import rows as rows_module
+from shardkit.sources.tables.rows import CsvTable, JsonTable
 
 
 def read_csv(path: Path, data: bytes) -> list[Row]:
@@ -121,10 +121,20 @@ def test_reading_from_any_row_on_gives_the_same_rows_as_reading_the_whole(
     path = tmp_path_factory.getbasetemp() / "any.csv"
     path.write_bytes((b"\xef\xbb\xbf" if has_mark else b"") + text.getvalue().encode())
     table = CsvTable.open(str(path), ",")
-    whole = list(table.read(*table.start))
-    assert [list(row.values.values()) for row in whole if row] == cells
+    whole = list(table.scan(table.columns, Counter()))
+    assert [list(row.values.values()) for row in whole] == cells
+    marks = [row.mark for row in whole]
     for position, row in enumerate(whole):
-        assert list(table.read(row.offset, row.line)) == whole[position:]
+        assert list(table.read(row.locator, marks[position:], table.columns)) == whole[position:]
+        assert list(table.read(row.locator, [row.mark], table.columns)) == [row]
+
+
+def test_a_scan_holds_the_columns_asked_for_and_counts_blank_lines(table: Path) -> None:
+    table.write_bytes(b"id,x,y\na,1,2\n\nb,3,4\n")
+    ignored: Counter[str] = Counter()
+    rows = list(CsvTable.open(str(table), ",").scan(("y",), ignored))
+    assert [row.values for row in rows] == [{"y": "2"}, {"y": "4"}]
+    assert ignored == {"blank line": 1}
 
 
 def read_jsonl(path: Path, data: bytes) -> list[Row]:

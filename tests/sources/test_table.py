@@ -329,3 +329,17 @@ def test_a_pipe_in_place_of_a_table_is_refused_without_waiting(tmp_path: Path) -
     os.mkfifo(tmp_path / "t.csv")
     with pytest.raises(SourceError, match="not a regular file"):
         open_source(tmp_path / "t.csv")
+
+
+def test_a_key_that_appears_behind_the_first_hundred_rows_is_found(tmp_path: Path) -> None:
+    text = "".join(json.dumps({"id": str(number)}) + "\n" for number in range(120)) + '{"id": "x", "w": 5}\n'
+    for spec in (ScalarField("int64", default=0), ScalarField("int64")):
+        verdicts = judged(write(tmp_path, text, "t.jsonl"), Contract({"w": spec}), 50)
+        last = verdicts[-1]
+        assert isinstance(last, CheckedRecord)
+        assert last.values[0].payload == (5).to_bytes(8, "little")
+        is_kept = spec.default is not None
+        assert [isinstance(verdict, CheckedRecord) for verdict in verdicts[:-1]] == [is_kept] * 120
+        assert is_kept or {v.reason for v in verdicts if isinstance(v, Rejection)} == {Reason.MISSING_FIELD}
+    with pytest.raises(SourceError, match="no column 'v' for field 'v'; found 'id', 'w'"):
+        write(tmp_path, text, "t.jsonl").require(Contract({"v": ScalarField("int64")}))

@@ -16,6 +16,7 @@ from shardkit.contract import (
     BytesField,
     CheckedRecord,
     Contract,
+    FileContent,
     ImageField,
     LabelField,
     Reason,
@@ -24,8 +25,9 @@ from shardkit.contract import (
     ScalarField,
 )
 from shardkit.errors import SourceError
-from shardkit.sources.tar import TarSource
-from shardkit.sources.tar_files import is_tar_folder
+from shardkit.sources import RawRecord, open_source
+from shardkit.sources.recognition import is_tar_folder
+from shardkit.sources.tar.source import TarSource
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "webdataset"
 AB = Contract({"a": BytesField(), "b": BytesField()})
@@ -56,7 +58,8 @@ def test_the_key_ends_at_the_first_dot_of_the_base_name(tmp_path: Path, tar_form
         keys = keys[:-1]
     data = packed([(f"{key}.left.A", key.encode()) for key in keys], tar_format)
     for source in write_both(tmp_path, data):
-        assert outcomes(source, Contract({"left": BytesField()})) == [(key, key) for key in keys]
+        expected = [("c" if key == "./c" else key, key) for key in keys]
+        assert outcomes(source, Contract({"left": BytesField()})) == expected
 
 
 def test_interleaved_members_are_put_together_in_the_order_of_the_first_ones(tmp_path: Path) -> None:
@@ -240,15 +243,51 @@ def test_a_folder_without_tars_is_none_of_tars(tmp_path: Path) -> None:
     assert not is_tar_folder(str(tmp_path))
 
 
-def test_a_link_is_followed_inside_the_folder_only(tmp_path: Path) -> None:
+def test_the_start_that_packing_a_folder_as_a_point_adds_is_no_part_of_the_key(tmp_path: Path) -> None:
+    data = packed([("./a.x", b"1"), ("././/b/c.x", b"2"), ("./__meta__/d.x", b"3"), (".././e.x", b"4")])
+    source = write(tmp_path, data)
+    assert outcomes(source, Contract({"x": BytesField()})) == [("a", "1"), ("b/c", "2"), (".././e", "4")]
+    assert source.ignored == {"WebDataset metadata (__NAME__)": 1}
+
+
+def test_an_extension_that_only_a_later_tar_has_is_found(tmp_path: Path) -> None:
+    write(tmp_path / "raw", packed([("a.jpg", b"j"), ("b.jpg", b"j")]), "1.tar")
+    write(tmp_path / "raw", packed([("c.png", b"p"), ("c.w", b"5")]), "2.tar")
+    image = ImageField()
+    for w in (BytesField(default="00"), BytesField()):
+        source = TarSource(str(tmp_path / "raw"))
+        contract = Contract({"image": image, "w": w})
+        source.require(contract)
+        found = [record for part in source.parts(9) for record in source.read(part, contract)]
+        values = [record.values.get("w") for record in found if isinstance(record, RawRecord)]
+        assert values == [None, None, FileContent(b"5", "c.w")]
+    source = TarSource(str(tmp_path / "raw"))
+    source.require(Contract({"image": image}))
+    found = [record for part in source.parts(9) for record in source.read(part, Contract({"image": image}))]
+    names = [record.values["image"].name for record in found if isinstance(record, RawRecord)]
+    assert names == ["a.jpg", "b.jpg", "c.png"]
+    with pytest.raises(SourceError, match=r"no member extension serves field 'z'.*found 'jpg', 'png', 'w'"):
+        source.require(Contract({"z": BytesField(), "y": BytesField()}))
+
+
+def test_notes_beside_tars_are_passed_over_and_counted(tmp_path: Path) -> None:
+    write(tmp_path / "raw", packed([("a.x", b"1")]))
+    for name in ("README.md", "00000_stats.json"):
+        (tmp_path / "raw" / name).write_text("{}")
+    source = open_source(tmp_path / "raw")
+    assert outcomes(source, Contract({"x": BytesField()})) == [("a", "1")]
+    assert source.ignored == {"file of notes beside the data": 2}
+
+
+def test_a_linked_file_is_read_wherever_it_lies(tmp_path: Path) -> None:
     write(tmp_path, packed([("out.a", b"1")]), "outside.tar")
     write(tmp_path / "raw", packed([("in.a", b"1")]), "sub/real.tar")
     os.rename(tmp_path / "raw" / "sub" / "real.tar", tmp_path / "raw" / "sub" / ".real")
     (tmp_path / "raw" / "link.tar").symlink_to("sub/.real")
     assert outcomes(TarSource(str(tmp_path / "raw")), Contract({"a": BytesField()})) == [("in", "1")]
     (tmp_path / "raw" / "out.tar").symlink_to("../outside.tar")
-    with pytest.raises(SourceError, match=r"out\.tar: the link leads out"):
-        TarSource(str(tmp_path / "raw"))
+    found = outcomes(TarSource(str(tmp_path / "raw")), Contract({"a": BytesField()}))
+    assert found == [("in", "1"), ("out", "1")]
 
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:

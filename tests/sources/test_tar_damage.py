@@ -16,10 +16,10 @@ from tars import END, block, header, judged, member, outcomes, packed, write, wr
 
 from shardkit.contract import BytesField, CheckedRecord, Contract, LabelField, Reason, Rejection
 from shardkit.errors import SourceError
-from shardkit.sources import tar_container
-from shardkit.sources.tar import TarSource
-from shardkit.sources.tar_bytes import GzipBytes, PlainBytes
-from shardkit.sources.tar_index import TarIndex, index_tar
+from shardkit.sources.tar import container
+from shardkit.sources.tar.bytes import GzipBytes, PlainBytes
+from shardkit.sources.tar.index import TarIndex, index_tar
+from shardkit.sources.tar.source import TarSource
 
 A = Contract({"a": BytesField()})
 AB = Contract({"a": BytesField(), "b": BytesField(default="none")})
@@ -339,7 +339,7 @@ def test_records_of_gzip_data_whose_members_lie_too_far_apart_are_refused(
 ) -> None:
     members = [(f"{key}.{extension}", bytes(100)) for extension in "ab" for key in "0123456789"]
     source = write(tmp_path, gzip.compress(packed(members)))
-    monkeypatch.setattr(tar_container, "_MAX_HELD_BYTES", 500)
+    monkeypatch.setattr(container, "_MAX_HELD_BYTES", 500)
     with pytest.raises(SourceError, match="decompress it with gunzip"):
         judged(source, A)
 

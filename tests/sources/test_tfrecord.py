@@ -25,9 +25,11 @@ from shardkit.contract import (
     TextField,
 )
 from shardkit.errors import SourceError
-from shardkit.sources import RawRecord, open_source, tf_example, tfrecord_frames
-from shardkit.sources.tf_example import Example, ExampleFault
-from shardkit.sources.tfrecord import TfRecordContainer
+from shardkit.sources import RawRecord, open_source
+from shardkit.sources.tfrecord import example as messages
+from shardkit.sources.tfrecord import frames
+from shardkit.sources.tfrecord.container import TfRecordContainer
+from shardkit.sources.tfrecord.example import Example, ExampleFault
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "tfrecord"
 SMALL = Contract({"text": TextField(), "number": ScalarField("int64")})
@@ -130,12 +132,45 @@ def test_a_folder_of_shards_is_one_source_in_the_order_of_names() -> None:
     assert source.ignored == Counter({"file of notes beside the data": 1})
 
 
-def test_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
+def test_a_linked_file_is_read_wherever_it_lies(tmp_path: Path) -> None:
     folder = tmp_path / "raw"
     folder.mkdir()
-    (folder / "a.tfrecord").symlink_to(FIXTURES / "small.tfrecord")
-    with pytest.raises(SourceError, match="a symbolic link leads out of the folder"):
-        open_source(folder)
+    (folder / "small.tfrecord").symlink_to(FIXTURES / "small.tfrecord")
+    assert shown(folder) == shown(FIXTURES / "small.tfrecord")
+
+
+def feature(name: bytes, number: int) -> bytes:
+    """Return an Example with one int64_list."""
+    value = bytes((0x1A, 3, 0x0A, 1, number))
+    entry = bytes((0x0A, len(name))) + name + bytes((0x12, len(value))) + value
+    inside = bytes((0x0A, len(entry))) + entry
+    return bytes((0x0A, len(inside))) + inside
+
+
+def test_a_feature_that_appears_behind_the_first_hundred_records_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "late.tfrecord"
+    path.write_bytes(frame(feature(b"n", 1)) * 120 + frame(feature(b"a/w", 5)))
+    for fields in ({"w": ScalarField("int64", default=0)}, {"w": ScalarField("int64")}):
+        source = open_source(path)
+        found = records(source, Contract(fields), 50)
+        assert [item.values for item in found if isinstance(item, RawRecord)] == [{"w": None}] * 120 + [
+            {"w": 5}
+        ]
+    with pytest.raises(SourceError, match="no column 'x' for field 'x'; found 'a/w', 'n'"):
+        open_source(path).require(Contract({"x": ScalarField("int64")}))
+
+
+def test_a_stamp_tells_of_the_file_of_a_record_only(tmp_path: Path) -> None:
+    for name in ("a.tfrecord", "b.tfrecord"):
+        (tmp_path / name).write_bytes(frame(EXAMPLE))
+    source = open_source(tmp_path)
+    contract = Contract({"n": ArrayField("int64", (2,))})
+    source.require(contract)
+    first, second = source.parts(1)
+    before = source.stamps(first, contract) + source.stamps(second, contract)
+    os.utime(tmp_path / "b.tfrecord", ns=(1, 1))
+    after = source.stamps(first, contract) + source.stamps(second, contract)
+    assert [one == other for one, other in zip(before, after, strict=True)] == [True, False]
 
 
 def test_a_file_cut_at_any_byte_gives_the_records_before_and_names_the_place(tmp_path: Path) -> None:
@@ -263,7 +298,7 @@ def test_a_file_that_shrank_after_the_scan_is_refused(tmp_path: Path) -> None:
         list(source.read(last, SMALL))
 
 
-@pytest.mark.parametrize("module", [tf_example, tfrecord_frames])
+@pytest.mark.parametrize("module", [messages, frames])
 def test_without_its_libraries_the_extra_is_named(
     module: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -157,23 +157,10 @@ def test_a_file_that_could_not_be_written_leaves_no_partial_one(
 
 
 def test_a_file_is_synced_before_it_gets_its_name_and_its_folder_after(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, disk_events: list[str]
 ) -> None:
-    events: list[str] = []
-    fsync, replace = os.fsync, os.replace
-
-    def record_fsync(descriptor: int) -> None:
-        events.append("fsync " + os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}")))
-        fsync(descriptor)
-
-    def record_replace(source: Path, target: Path) -> None:
-        events.append(f"rename to {target.name}")
-        replace(source, target)
-
-    monkeypatch.setattr(durable.os, "fsync", record_fsync)
-    monkeypatch.setattr(durable.os, "replace", record_replace)
     write_atomically(tmp_path / "file", b"data")
-    assert events == ["fsync file.partial", "rename to file", f"fsync {tmp_path.name}"]
+    assert disk_events == ["fsync file.partial", "rename to file", f"fsync {tmp_path.name}"]
 
 
 def test_new_folders_are_synced_in_their_parents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -287,25 +287,10 @@ def test_a_copy_from_a_commit_that_failed_is_removed(dataset: Path, monkeypatch:
     assert [path.name for path in (dataset / "history").iterdir()] == ["notes.txt"]
 
 
-def test_the_copy_is_durable_before_the_manifest_is_replaced(
-    dataset: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    events: list[str] = []
-    fsync, replace = os.fsync, os.replace
-
-    def record_fsync(descriptor: int) -> None:
-        events.append("fsync " + os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}")))
-        fsync(descriptor)
-
-    def record_replace(source: Path, target: Path) -> None:
-        events.append(f"rename to {target.name}")
-        replace(source, target)
-
+def test_the_copy_is_durable_before_the_manifest_is_replaced(dataset: Path, disk_events: list[str]) -> None:
     before = load_manifest(dataset)
-    monkeypatch.setattr(durable.os, "fsync", record_fsync)
-    monkeypatch.setattr(durable.os, "replace", record_replace)
     commit(dataset, make_manifest(2, CONTRACT, before.shards, before.index, history=before.lineage))
-    assert events == [
+    assert disk_events == [
         "fsync data",
         "fsync 00001.json.partial",
         "rename to 00001.json",

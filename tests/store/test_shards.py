@@ -11,7 +11,19 @@ from hypothesis import strategies as st
 from small_datasets import CONTRACT, ROWS, digest_of, row, write_dataset
 
 from shardkit.errors import CorruptShardError, OutputError
-from shardkit.store import BACKENDS, Column, Store, columns_of, create_shard, lmdb_backend
+from shardkit.store import (
+    BACKENDS,
+    Column,
+    Store,
+    columns_of,
+    commit,
+    create_shard,
+    lmdb_backend,
+    make_manifest,
+    record_checksums,
+    seal_shard,
+    write_index,
+)
 
 COLUMNS = columns_of(CONTRACT)
 FLAT = [each for shard in ROWS for each in shard]
@@ -82,9 +94,14 @@ def test_a_changed_value_fails_its_checksum_and_is_named(store: Store) -> None:
 
 
 def test_a_value_moved_to_another_id_fails_its_checksum(tmp_path: Path, backend: str) -> None:
-    store = Store(write_dataset(tmp_path, backend, [[row("a", b"same"), row("b", b"same")]]))
-    reader, _ = store._reader(0)
-    assert reader.checksum(0, 0) != reader.checksum(1, 0)
+    _, payloads = row("a")
+    writer = create_shard(tmp_path, 0, backend, COLUMNS)
+    writer.append("b", payloads, record_checksums("a", payloads), bytes(16))
+    writer.finish()
+    shards = [seal_shard(tmp_path, 0, backend, COLUMNS, 1)]
+    commit(tmp_path, make_manifest(1, CONTRACT, shards, write_index(tmp_path, 1, CONTRACT, shards).entry))
+    with pytest.raises(CorruptShardError, match=r"row 0 \(id 'b'\), field 'blob': has checksum"):
+        Store(tmp_path).check(0, 0, payloads[0])
 
 
 def test_payloads_outlive_the_store_that_gave_them(dataset: Path) -> None:

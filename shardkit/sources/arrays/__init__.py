@@ -1,0 +1,1 @@
+"""Arrays whose first axis counts the rows: .npy, .npz and HDF5 files."""

@@ -1,0 +1,1 @@
+"""What pyarrow reads: Parquet files, and data sets of Hugging Face."""

@@ -1,0 +1,1 @@
+"""LMDB files of others."""

@@ -1,0 +1,1 @@
+"""Folders that mosaicml-streaming wrote."""

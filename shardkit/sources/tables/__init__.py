@@ -1,0 +1,1 @@
+"""Tables: .csv, .tsv and .jsonl files."""

@@ -1,0 +1,1 @@
+"""Tar files and WebDataset shards."""

@@ -24,6 +24,7 @@ Payload = bytes | memoryview
 """Bytes of one stored value; a memoryview is C-contiguous with format ``B``."""
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
+_SHOWN = 80  # characters of a name that a message repeats
 RESERVED_NAMES = frozenset({"id", "is_pad", "checksum"})
 
 
@@ -235,7 +236,7 @@ def check_field_name(name: str) -> str:
     if not _NAME.fullmatch(name) or name in RESERVED_NAMES:
         reserved = ", ".join(sorted(RESERVED_NAMES))
         raise ContractError(
-            f"field name {name!r} is not allowed: use a letter, then letters, digits or '_', "
+            f"field name {name[:_SHOWN]!r} is not allowed: use a letter, then letters, digits or '_', "
             f"64 characters at most, and none of {reserved}"
         )
     return name

@@ -108,10 +108,9 @@ class Violation(Exception):
 
 
 def later(default: Any) -> Any:  # Any: as dataclasses.field, it stands for a value of the attribute's type
-    """Return an attribute whose key came after version 1.0 of the format.
+    """Return an attribute whose key is left out of the contract's table at its default (docs/format.md, "Versions").
 
-    It is left out of the contract's table at its default, so that data sets without it stay what they were, down to
-    their id.
+    So a contract that does not use it stays what it is for readers that do not know it, down to the data set's id.
     """
     return field(default=default, metadata={"is_later": True})
 

@@ -97,6 +97,8 @@ def ingest_command(
 
 def _print(report: "shardkit.IngestReport", quarantine: Path | None) -> None:
     tally = report.tally
+    for column, remark in report.remarks.items():
+        print(f"  {'column':<10} {printable(column)}: {printable(remark)}")
     for name, counts in tally.kinds.items():
         print_counts(name, dict(counts.most_common(_KINDS_SHOWN)))
         if len(counts) > _KINDS_SHOWN:

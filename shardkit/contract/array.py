@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from shardkit.contract.dtypes import Bound, check_bounds, check_dtype, check_element, stored_dtype
+from shardkit.contract.dtypes import Bound, check_bounds, check_dtype, check_element, round_to, stored_dtype
 from shardkit.contract.field import Checked, Field, FileContent, Layout, Padding, Payload, Violation
 from shardkit.contract.keys import check_flag, is_whole, wrong_key
 from shardkit.contract.nested_lists import read_lists
@@ -32,7 +32,7 @@ class ArrayField(Field):
             numbers). Plain lists have no dtype of their own: whole numbers must fit a whole-number dtype, and
             any number is rounded to the nearest that a float dtype holds.
         shape: Size of each axis; -1 where it varies.
-        min: Least element allowed, or None.
+        min: Least element allowed, or None; rounded to a float dtype, as elements are.
         max: Greatest element allowed, or None.
         finite: Whether NaN and infinity are refused. If they are not, NaN passes any bound.
         pad_value: What fills the missing elements where a batch pads its arrays to one shape, beside a mask; None
@@ -71,7 +71,10 @@ class ArrayField(Field):
     @property
     def padding(self) -> Padding | None:
         """To the largest of the batch, in every varying axis, where a `pad_value` is given."""
-        return None if self.pad_value is None else Padding(self.pad_value, self.shape)
+        if self.pad_value is None:
+            return None
+        is_float = np.dtype(self.dtype).kind == "f"
+        return Padding(round_to(self.pad_value, self.dtype) if is_float else self.pad_value, self.shape)
 
     def check(self, value: Any) -> Checked:
         """Judge an array, nested lists or the content of a .npy file.

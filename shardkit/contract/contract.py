@@ -9,7 +9,9 @@ from dataclasses import asdict, dataclass, field
 from os import PathLike
 from typing import Any
 
-from shardkit.contract.field import Checked, Field, Violation, check_field_name, mask_name
+import numpy as np
+
+from shardkit.contract.field import Checked, Field, FileContent, Violation, check_field_name, mask_name
 from shardkit.contract.keys import check_choice, check_text, show_value, wrong_key
 from shardkit.contract.kinds import build_field, build_from_keys, did_you_mean
 from shardkit.contract.reasons import Reason
@@ -19,6 +21,8 @@ from shardkit.contract.toml_file import TomlFile, render_toml, write_text
 from shardkit.errors import ContractError, RecordRejectedError
 
 _TABLES = ("fields", "records")
+_PLAIN = (str, bytes, int, float, FileContent, np.generic, np.ndarray)
+"""Values that run no code of their own when they are judged: what is raised then is a fault of ours."""
 
 
 @dataclass(frozen=True)
@@ -105,15 +109,8 @@ class Contract:
             return Rejection(show_id(record_id), source, Reason.BAD_ID, fault)
         checked = []
         for name, spec in self.fields.items():
-            value = values.get(name)
             try:
-                if not spec.is_missing(value):
-                    checked.append(spec.check(value))
-                elif spec.fallback is not None:
-                    checked.append(spec.fallback)
-                else:
-                    sentence = f"there is no value for {name!r}"
-                    return Rejection(record_id, source, Reason.MISSING_FIELD, sentence, name)
+                checked.append(_check_value(name, spec, values.get(name)))
             except Violation as violation:
                 return Rejection(record_id, source, violation.reason, violation.sentence, name)
         return CheckedRecord(record_id, source, tuple(checked))
@@ -184,6 +181,29 @@ class Contract:
             OutputError: The system refused.
         """
         write_text(path, render_toml(self.to_dict()))
+
+
+def _check_value(name: str, spec: Field, value: Any) -> Checked:
+    """Judge one value, or what stands in for one that is missing.
+
+    Raises:
+        Violation: It does not fit, or raises whatever it does when it is looked at.
+    """
+    try:
+        if not spec.is_missing(value):
+            return spec.check(value)
+    except Violation:
+        raise
+    except Exception as error:
+        if isinstance(error, MemoryError) or isinstance(value, _PLAIN):
+            raise
+        sentence = (
+            f"a value of type {type(value).__name__} cannot be looked at: it raises {type(error).__name__}"
+        )
+        raise Violation(Reason.WRONG_TYPE, sentence) from error
+    if spec.fallback is None:
+        raise Violation(Reason.MISSING_FIELD, f"there is no value for {name!r}")
+    return spec.fallback
 
 
 def _at(keys: tuple[str, ...], text: str) -> ContractError:

@@ -1,5 +1,6 @@
 """The element types that scalar and array fields may have, and the checks of their bounds."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -64,10 +65,19 @@ def check_element(key: str, value: object, dtype: str) -> None:
         check_flag(key, value)
     elif kind == "f":
         check_number(key, value)
-        if abs(value) > float(np.finfo(dtype).max):  # type: ignore[arg-type]  # a number, as was checked
+        if not math.isfinite(round_to(value, dtype)):  # type: ignore[arg-type]  # a number, as was checked
             raise wrong_key(key, value, f"no {dtype} is that large")
     else:
         check_whole(key, value, *whole_range(dtype))
+
+
+def round_to(number: int | float, dtype: str) -> float:
+    """Return the number nearest to `number` that a float dtype holds; infinite where it holds none that large."""
+    try:
+        with np.errstate(over="ignore"):
+            return float(np.dtype(dtype).type(float(number)))
+    except OverflowError:  # an int beyond float64
+        return math.inf if number > 0 else -math.inf
 
 
 def whole_range(dtype: str) -> tuple[int, int]:

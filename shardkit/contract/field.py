@@ -24,6 +24,7 @@ Payload = bytes | memoryview
 """Bytes of one stored value; a memoryview is C-contiguous with format ``B``."""
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
+_SHOWN = 80  # characters of a name that a message repeats
 RESERVED_NAMES = frozenset({"id", "is_pad", "checksum"})
 
 
@@ -107,10 +108,9 @@ class Violation(Exception):
 
 
 def later(default: Any) -> Any:  # Any: as dataclasses.field, it stands for a value of the attribute's type
-    """Return an attribute whose key came after version 1.0 of the format.
+    """Return an attribute whose key is left out of the contract's table at its default (docs/format.md, "Versions").
 
-    It is left out of the contract's table at its default, so that data sets without it stay what they were, down to
-    their id.
+    So a contract that does not use it stays what it is for readers that do not know it, down to the data set's id.
     """
     return field(default=default, metadata={"is_later": True})
 
@@ -235,7 +235,7 @@ def check_field_name(name: str) -> str:
     if not _NAME.fullmatch(name) or name in RESERVED_NAMES:
         reserved = ", ".join(sorted(RESERVED_NAMES))
         raise ContractError(
-            f"field name {name!r} is not allowed: use a letter, then letters, digits or '_', "
+            f"field name {name[:_SHOWN]!r} is not allowed: use a letter, then letters, digits or '_', "
             f"64 characters at most, and none of {reserved}"
         )
     return name

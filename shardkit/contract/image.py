@@ -13,6 +13,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from shardkit.contract.field import Checked, Field, FileContent, Layout, Payload, Violation
+from shardkit.contract.image_keys import LARGEST_JPEG_SIDE, check_image_keys, is_within, stored_size_of
 from shardkit.contract.images.examination import DECODER_WARNINGS, examine
 from shardkit.contract.images.facts import Facts, Picture
 from shardkit.contract.images.inspection import inspect
@@ -20,33 +21,17 @@ from shardkit.contract.images.jpeg import JpegFacts
 from shardkit.contract.images.pixels import decode_turbo, require_decodable, require_pixels
 from shardkit.contract.images.policies import CHANNELS, Policies, conversions, deliver, delivered_size, refuse
 from shardkit.contract.images.quiet import quiet_pixels
-from shardkit.contract.images.resizing import FITS, Samples, Size, resize, shrink
+from shardkit.contract.images.resizing import Samples, Size, resize, shrink
 from shardkit.contract.images.sniff import FORMATS, promised_format
-from shardkit.contract.images.storage import SUBSAMPLINGS, jpeg_bytes, png_bytes
+from shardkit.contract.images.storage import jpeg_bytes, png_bytes
 from shardkit.contract.images.values import encoded_or_picture, picture_of_array
-from shardkit.contract.keys import check_choice, check_whole, wrong_key
+from shardkit.contract.keys import wrong_key
 from shardkit.contract.reasons import Reason, Warned
 from shardkit.errors import FormatError
 
-_CHOICES = {
-    "mode": ("RGB", "L", "RGBA"),
-    "grayscale": ("reject", "convert"),
-    "alpha": ("reject", "drop", "composite"),
-    "cmyk": ("reject", "convert"),
-    "depth16": ("reject", "convert"),
-    "palette": ("convert", "reject"),
-    "animated": ("reject", "first"),
-    "orientation": ("apply", "ignore", "reject"),
-    "warnings": ("accept", "reject"),
-    "store": ("original", "jpeg", "raw"),
-}
 _DEFAULT_QUALITY = 90
 _DEFAULT_SUBSAMPLING = "420"
 _DEFAULT_FIT = "crop"
-_JPEG_KEYS = ("max_side", "quality", "subsampling")
-_SIZING_KEYS = ("resize", "fit")
-_LARGEST_JPEG_SIDE = 65_500
-"""JPEG_MAX_DIMENSION of libjpeg (jmorecfg.h)."""
 
 
 @dataclass(frozen=True)
@@ -119,65 +104,11 @@ class ImageField(Field):
     subsampling: str | None = None
 
     def __post_init__(self) -> None:
-        for key, allowed in _CHOICES.items():
-            check_choice(key, getattr(self, key), allowed)
-        object.__setattr__(self, "formats", _formats(self.formats))
-        object.__setattr__(self, "min_size", _size("min_size", self.min_size))
-        object.__setattr__(self, "max_size", _size("max_size", self.max_size))
-        for key in ("size", "resize"):
-            if getattr(self, key) is not None:
-                object.__setattr__(self, key, _size(key, getattr(self, key)))
-        check_whole("max_pixels", self.max_pixels, 1, 2**63 - 1)
-        self._check_keys_together()
+        given = {key.name: getattr(self, key.name) for key in fields(self)}
+        for key, value in check_image_keys(given).items():
+            object.__setattr__(self, key, value)
         if self.default is not None:
             raise wrong_key("default", self.default, "an image field takes none")
-
-    def _check_keys_together(self) -> None:
-        if any(least > most for least, most in zip(self.min_size, self.max_size, strict=True)):
-            raise wrong_key("min_size", self.min_size, f"allowed is at most max_size, {list(self.max_size)}")
-        if self.size is not None and not self._size_fits(self.size):
-            allowed = f"allowed is from min_size, {list(self.min_size)}, to max_size, {list(self.max_size)}"
-            raise wrong_key("size", self.size, allowed)
-        if self.mode == "RGBA" and self.alpha != "reject":
-            raise wrong_key("alpha", self.alpha, 'leave it out where mode is "RGBA", which keeps alpha')
-        if self.store == "raw" and self.stored_size is None:
-            allowed = "give size = [H, W], or resize = [H, W], as well, since all rows take the same space"
-            raise wrong_key("store", "raw", allowed)
-        if self.store == "jpeg":
-            self._check_jpeg_keys()
-        else:
-            self._refuse_keys(_JPEG_KEYS, 'allowed only with store = "jpeg"')
-        if self.store == "original":
-            self._refuse_keys(_SIZING_KEYS, 'allowed only with store = "jpeg" or "raw"')
-        self._check_resize()
-
-    def _refuse_keys(self, keys: tuple[str, ...], why: str) -> None:
-        for key in keys:
-            if getattr(self, key) is not None:
-                raise wrong_key(key, getattr(self, key), why)
-
-    def _check_resize(self) -> None:
-        if self.resize is None:
-            self._refuse_keys(("fit",), "allowed only with resize = [H, W]")
-            return
-        why = f"leave it out: resize = {list(self.resize)} decides the size"
-        self._refuse_keys(("size", "max_side"), why)
-        for side in self.resize:
-            check_whole("resize", side, 1, _LARGEST_JPEG_SIDE)
-        if self.fit is not None:
-            check_choice("fit", self.fit, FITS)
-
-    def _check_jpeg_keys(self) -> None:
-        if self.mode == "RGBA":
-            raise wrong_key(
-                "store", "jpeg", 'JPEG holds no alpha: with mode = "RGBA", allowed are "original", "raw"'
-            )
-        if self.max_side is not None:
-            check_whole("max_side", self.max_side, 1, _LARGEST_JPEG_SIDE)
-        if self.quality is not None:
-            check_whole("quality", self.quality, 1, 100)
-        if self.subsampling is not None:
-            check_choice("subsampling", self.subsampling, SUBSAMPLINGS)
 
     @property
     def channels(self) -> int:
@@ -187,7 +118,7 @@ class ImageField(Field):
     @property
     def stored_size(self) -> Size | None:
         """Height and width that every stored picture has once it is upright, or None where they vary."""
-        return self.size if self.resize is None else self.resize
+        return stored_size_of(self.size, self.resize)
 
     @property
     def layout(self) -> Layout:
@@ -335,10 +266,10 @@ class ImageField(Field):
         return samples if self.resize is None else resize(samples, self.resize, self.fit or _DEFAULT_FIT)
 
     def _jpeg(self, samples: Samples) -> bytes:
-        if max(samples.shape) > _LARGEST_JPEG_SIDE:
+        if max(samples.shape) > LARGEST_JPEG_SIDE:
             raise Violation(
                 Reason.WRONG_SIZE,
-                f"a side of {max(samples.shape)} pixels; JPEG holds {_LARGEST_JPEG_SIDE} at most",
+                f"a side of {max(samples.shape)} pixels; JPEG holds {LARGEST_JPEG_SIDE} at most",
             )
         quality = _DEFAULT_QUALITY if self.quality is None else self.quality
         return jpeg_bytes(samples, quality, self.subsampling or _DEFAULT_SUBSAMPLING)
@@ -348,7 +279,7 @@ class ImageField(Field):
             raise Violation(
                 Reason.WRONG_SIZE, f"[H, W] is [{height}, {width}], size asks for {list(self.size)}"
             )
-        if not self._size_fits((height, width)):
+        if not is_within((height, width), self.min_size, self.max_size):
             raise Violation(
                 Reason.WRONG_SIZE,
                 f"[H, W] is [{height}, {width}], allowed is {list(self.min_size)} to {list(self.max_size)}",
@@ -361,29 +292,6 @@ class ImageField(Field):
             raise Violation(
                 Reason.WRONG_SIZE, f"[H, W] is [{height}, {width}], resize makes {list(self.resize)}"
             )
-
-    def _size_fits(self, size: Size) -> bool:
-        (least_height, least_width), (most_height, most_width) = self.min_size, self.max_size
-        return least_height <= size[0] <= most_height and least_width <= size[1] <= most_width
-
-
-def _formats(value: Any) -> tuple[str, ...]:  # Any: whatever stood in the contract
-    if not isinstance(value, list | tuple) or not value or not all(_is_format(name) for name in value):
-        allowed = ", ".join(f'"{name}"' for name in FORMATS)
-        raise wrong_key("formats", value, f"allowed is a list of one or more of {allowed}")
-    return tuple(name for name in FORMATS if name in value)
-
-
-def _is_format(name: object) -> bool:
-    return isinstance(name, str) and name in FORMATS
-
-
-def _size(key: str, value: Any) -> Size:  # Any: whatever stood in the contract
-    if not isinstance(value, list | tuple) or len(value) != 2:
-        raise wrong_key(key, value, "allowed is [H, W]: height, then width, in pixels")
-    for side in value:
-        check_whole(key, side, 1, 2**31 - 1)
-    return (value[0], value[1])
 
 
 def _writable(samples: Samples) -> npt.NDArray[np.uint8]:

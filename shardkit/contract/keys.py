@@ -7,12 +7,17 @@ file the path and the line: ``contract.toml line 7: [fields.image] grayscale = "
 
 import json
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Collection, Sequence
+from datetime import date, time
+from itertools import islice
 from typing import Any
 
 from shardkit.errors import ContractError
 
 _SHOWN_DEPTH = 3
+_SHOWN_ITEMS = 8
+_BARE = re.compile(r"[A-Za-z0-9_-]+")  # a key that TOML takes without quotes
 _SHOWN = 60  # characters of a wrong value that a message repeats
 
 
@@ -23,11 +28,24 @@ def show_value(value: object, depth: int = 0) -> str:
     elif isinstance(value, str):
         text = json.dumps(value, ensure_ascii=not value.isprintable())
     elif isinstance(value, list | tuple):
-        items = [show_value(item, depth + 1) for item in value[:8]] if depth < _SHOWN_DEPTH else ["…"]
-        text = f"[{', '.join(items)}{', …' if len(value) > 8 else ''}]"
+        text = f"[{_listed(value, depth, lambda item: show_value(item, depth + 1))}]"
+    elif isinstance(value, dict):
+        text = f"{{{_listed(value.items(), depth, lambda item: _show_item(item, depth + 1))}}}"
+    elif isinstance(value, date | time):  # a datetime is a date, too
+        text = value.isoformat()
     else:
         text = _one_line(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def _listed(items: Collection[Any], depth: int, show: Callable[[Any], str]) -> str:
+    shown = [show(item) for item in islice(items, _SHOWN_ITEMS)] if depth < _SHOWN_DEPTH else ["…"]
+    return ", ".join([*shown, "…"] if len(items) > _SHOWN_ITEMS else shown)
+
+
+def _show_item(item: tuple[object, object], depth: int) -> str:
+    key = str(item[0])
+    return f"{key if _BARE.fullmatch(key) else show_value(key)} = {show_value(item[1], depth)}"
 
 
 def _one_line(value: object) -> str:

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from shardkit.contract.dtypes import Bound, check_bounds, check_dtype, stored_dtype, whole_range
+from shardkit.contract.dtypes import Bound, check_bounds, check_dtype, round_to, stored_dtype, whole_range
 from shardkit.contract.field import Checked, Field, Layout, Payload, Violation
 from shardkit.contract.keys import check_flag
 from shardkit.contract.numerals import is_bool, read_real, read_whole, show_number
@@ -25,7 +25,7 @@ class ScalarField(Field):
             ``"float64"``. A value for a whole-number type is an int or its plain decimal text, never a float.
             A value for a float type is any number or its decimal text, rounded to the nearest that the type
             holds. A bool is true, false, 0 or 1.
-        min: Least value allowed, or None. Held against the value as given, before rounding.
+        min: Least value allowed, or None. Of a float type, value and bound are both rounded to it, then compared.
         max: Greatest value allowed, or None.
         finite: Whether NaN and infinity are refused. If they are not, NaN passes any bound.
     """
@@ -98,26 +98,29 @@ class ScalarField(Field):
         return number
 
     def _check_real(self, value: Any) -> float:
-        number = read_real(value)
-        if number is None:
+        given = read_real(value)
+        if given is None:
             raise self._wrong_type(value, 'a number, such as "0.25" or "1e-3"')
-        if self.finite and _says_not_finite(value, number):
+        is_finite = not _says_not_finite(value, given)
+        if self.finite and not is_finite:
             raise Violation(
                 Reason.NOT_FINITE, f"the value is {show_number(value)}; only finite numbers are allowed"
             )
+        number = round_to(given, self.dtype)
         if not math.isnan(number):
-            greatest = float(np.finfo(self.dtype).max)
-            if _says_not_finite(value, number):
-                greatest = math.inf
+            greatest = float(np.finfo(self.dtype).max) if is_finite else math.inf
             self._check_range(number, value, -greatest, greatest)
         return number
 
     def _check_range(self, number: float, value: Any, least: float, greatest: float) -> None:
         low = least if self.min is None else self.min
         high = greatest if self.max is None else self.max
-        if not low <= number <= high:
+        if not self._rounded(low) <= number <= self._rounded(high):
             sentence = f"the value is {show_number(value)}; allowed for this {self.dtype} are {low} to {high}"
             raise Violation(Reason.OUT_OF_RANGE, sentence)
+
+    def _rounded(self, bound: int | float) -> int | float:
+        return round_to(bound, self.dtype) if np.dtype(self.dtype).kind == "f" else bound
 
     def _wrong_type(self, value: Any, wanted: str) -> Violation:
         return Violation(Reason.WRONG_TYPE, f"the value is {show_number(value)}; {self.dtype} takes {wanted}")

@@ -49,6 +49,7 @@ def infer(raw: str | Path, samples: int = 2048) -> Inference:
         decisions=open_decisions(contract, findings.observations, findings.policies, sample.chosen),
         troubles=tuple(sorted([*troubles, *findings.troubles()], key=lambda trouble: -trouble.count)),
         ignored=dict(source.ignored),
+        remarks=dict(source.remarks),
     )
 
 

@@ -12,6 +12,7 @@ from shardkit.ingestion.observation import Observation, Range
 
 _LISTED = 12  # modes or classes named on one line
 _RAREST = 6
+_REMARKED = 50  # columns, each on a line of its own
 _SHOWN = 80  # characters of an id
 
 
@@ -44,6 +45,7 @@ class Inference:
         decisions: What is left to a person.
         troubles: Faults that no policy mends, the most frequent first.
         ignored: What the source passed over, counted.
+        remarks: Column -> what a person should know of it: why it is left out, say.
     """
 
     contract: Contract
@@ -53,14 +55,28 @@ class Inference:
     decisions: tuple[Decision, ...]
     troubles: tuple[Trouble, ...]
     ignored: Mapping[str, int]
+    remarks: Mapping[str, str]
 
     def to_toml(self) -> str:
-        """Return the contract file, with a comment ``# DECIDE: …`` above each key that is left to a person."""
+        """Return the contract file, with a comment ``# DECIDE: …`` above each key that is left to a person.
+
+        What a person should know of a field stands above its type; columns that are left out are named at the top.
+        """
         comments: dict[tuple[str, ...], str] = {}
         for decision in self.decisions:
             keys = ("fields", decision.field, decision.key)
             before = f"{comments[keys]}; " if keys in comments else "DECIDE: "
             comments[keys] = before + decision.sentence
+        left_out = []
+        for column, remark in self.remarks.items():
+            keys = ("fields", column, "type")
+            if column in self.contract.fields:
+                comments[keys] = f"{comments[keys]}; {remark}" if keys in comments else remark
+            else:
+                left_out.append(ascii(column[:_SHOWN]))
+        if left_out:
+            shown = ", ".join(left_out[:_LISTED]) + _more(len(left_out) - _LISTED)
+            comments[()] = f"left out: {shown}; rename these columns to have them"
         return render_toml(self.contract.to_dict(), comments)
 
     def save(self, path: str | Path) -> None:
@@ -82,6 +98,10 @@ class Inference:
                 for line in (*_kind_lines(spec, seen), *_size_lines(seen), *_remark_lines(seen))
             )
         yield from (f"  {'ignored':<10} {kind}: {count:,}" for kind, count in self.ignored.items())
+        for column, remark in islice(self.remarks.items(), _REMARKED):
+            yield f"  {'column':<10} {column[:_SHOWN]!r}: {remark}"
+        if len(self.remarks) > _REMARKED:
+            yield f"  {'column':<10} of {len(self.remarks) - _REMARKED:,} more there are like remarks"
         for trouble in self.troubles:
             example = trouble.example
             yield (

@@ -91,8 +91,9 @@ def ingest(
     _require_apart(source, root, quarantine)
     agreed = _agreed(contract, source, root, mode, policies or {}, on_bad, quarantine)
     source.require(agreed)
+    remarks = source.remarks if contract is None and mode != "append" else {}
     request = Request(
-        source, agreed, settings, root, mode, _quarantine(agreed, root, mode, quarantine), progress
+        source, agreed, settings, root, mode, _quarantine(agreed, root, mode, quarantine), progress, remarks
     )
     if dry_run:
         return judge(request)

@@ -44,6 +44,8 @@ class IngestReport:
         lookalike_count: How many such pairs there are.
         dry_run: Whether the records were only judged.
         resumed: Shards taken over from the run that this one continued.
+        remarks: Column of the source -> what the contract makes of it, where none was given and it is not what one
+            might expect: one whose name cannot name a field is left out.
         identity: Digest of all that decided which bytes were written; see `RunIdentity`.
     """
 
@@ -58,6 +60,7 @@ class IngestReport:
     lookalike_count: int = 0
     dry_run: bool = False
     resumed: int = 0
+    remarks: Mapping[str, str] = field(default_factory=dict)
     identity: str = ""
 
     @property
@@ -99,6 +102,7 @@ class IngestReport:
             "dry_run": self.dry_run,
             "seconds": round(self.seconds, 3),
             "resumed_shards": self.resumed,
+            "remarks": dict(self.remarks),
             "identity": self.identity,
             "seen": self.seen,
             "accepted": self.accepted,

@@ -26,6 +26,7 @@ class Request:
         mode: What becomes of a data set that stands there.
         quarantine: Where the originals of rejected records go, or None.
         progress: Whether to show a progress bar.
+        remarks: Column of the source -> why the contract, which was taken from the source, passes it over or how.
     """
 
     source: Source
@@ -35,6 +36,7 @@ class Request:
     mode: Mode
     quarantine: Quarantine | None
     progress: bool
+    remarks: Mapping[str, str]
 
     @cached_property
     def total(self) -> int | None:

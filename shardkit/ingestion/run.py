@@ -250,6 +250,7 @@ class _Run:
             lookalike_count=0 if index is None else index.lookalike_count,
             dry_run=is_dry,
             resumed=self._resumed,
+            remarks=request.remarks,
             identity=self._identity.hexdigest(),
         )
         write_reports(self._reports, report, self.log, None if is_dry else request.quarantine)

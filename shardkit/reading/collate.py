@@ -4,12 +4,15 @@ In a DataLoader worker the tensors are stacked straight into shared memory, as t
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch.utils.data import default_collate
+from torch.utils.data._utils.collate import (
+    default_collate_fn_map,
+)  # as the documentation of default_collate says
 
 from shardkit.contract import Padding, mask_name
 from shardkit.errors import TransformError
@@ -46,6 +49,25 @@ class PaddedSample(dict[str, Any]):
         return (PaddedSample, (dict(self), self.paddings))
 
 
+class BatchIds(list[str]):
+    """The ids of a batch: a list by which both `collate` and torch's own collation know a batch, and refuse it.
+
+    The batch itself stays a plain dict, which is what tools that take trees apart expect.
+    """
+
+    __slots__ = ()
+
+
+def _refuse_batches(*_: Any, **__: Any) -> NoReturn:
+    raise ValueError(
+        "what is to be batched are batches already, as ShardIterableDataset delivers them: give the DataLoader "
+        "batch_size=None"
+    )
+
+
+default_collate_fn_map[BatchIds] = _refuse_batches
+
+
 def collate(samples: Sequence[Mapping[str, Any] | None]) -> Batch:
     """Return the batch of some samples; use it as ``collate_fn`` of a DataLoader.
 
@@ -65,6 +87,10 @@ def collate(samples: Sequence[Mapping[str, Any] | None]) -> Batch:
       dtype;
     - all else (ids, text, bytes, JSON objects) stays a list, and so do values of mixed types.
 
+    How fields are padded is known as long as one sample of the batch is the object that the data set delivered. A
+    data set of your own around it should add to that object (``sample = data[i]; sample["extra"] = 1``): a copy such
+    as ``{**data[i], "extra": 1}`` is a plain dict, whose values stay a list. Or add it in a transform, which may.
+
     None, which stands for a filtered sample, is left out; if none is left the batch is ``{"id": []}``.
 
     Args:
@@ -72,11 +98,14 @@ def collate(samples: Sequence[Mapping[str, Any] | None]) -> Batch:
 
     Raises:
         TransformError: Two samples differ in their keys, or a transform made values that cannot be padded.
+        ValueError: They are batches.
     """
     kept = [sample for sample in samples if sample is not None]
     if not kept:
-        return {"id": []}
+        return {"id": BatchIds()}
     first = kept[0]
+    if isinstance(first.get("id"), BatchIds):
+        _refuse_batches()
     for sample in kept:
         if sample.keys() != first.keys():
             raise TransformError(
@@ -84,7 +113,7 @@ def collate(samples: Sequence[Mapping[str, Any] | None]) -> Batch:
                 f"{sorted(first)} and {sorted(sample)}; a transform must give every sample the same fields"
             )
     batch: Batch = {}
-    paddings = first.paddings if isinstance(first, PaddedSample) else {}
+    paddings = _paddings_of(kept)
     for key in first:
         values = [sample[key] for sample in kept]
         if key in paddings and may_be_padded(values[0], paddings[key]):
@@ -93,8 +122,13 @@ def collate(samples: Sequence[Mapping[str, Any] | None]) -> Batch:
             if mask_name(key) not in first:
                 batch[mask_name(key)] = padded.mask()
         else:
-            batch[key] = _join(values)
+            batch[key] = BatchIds(values) if key == "id" else _join(values)
     return batch
+
+
+def _paddings_of(samples: Sequence[Mapping[str, Any]]) -> Paddings:
+    """Return how fields are padded, as any sample tells it: those of one batch have one data set."""
+    return next((sample.paddings for sample in samples if isinstance(sample, PaddedSample)), {})
 
 
 def _join(values: list[Any]) -> Any:  # Any: one value of each sample, a tensor or a list of them

@@ -35,7 +35,7 @@ class PaddedValues:
 
     Raises:
         TransformError: Values differ in dtype or in the size of an axis that is not padded, or one is larger than
-            what is padded to; names the sample.
+            what is padded to; names the sample. Or their dtype does not hold what fills them up.
     """
 
     def __init__(self, values: Sequence[Any], padding: Padding, name: str, ids: Sequence[str]) -> None:
@@ -48,7 +48,10 @@ class PaddedValues:
                     f"sample {record_id!r}, field {name!r}: {_describe(value)} cannot be padded to one tensor with "
                     f"{_describe(values[0])}: a transform must keep dtypes alike, and the axes that do not vary"
                 )
-        self._values = [value if isinstance(value, torch.Tensor) else _to_tensor(value) for value in values]
+        self._values: list[torch.Tensor] = [
+            value if isinstance(value, torch.Tensor) else _to_tensor(value) for value in values
+        ]
+        self._require_held(name)
         self._sizes = np.array([value.shape for value in self._values])
         self._shape = self._sizes.max(0).tolist()
         if padding.length is not None:
@@ -88,6 +91,15 @@ class PaddedValues:
         kept = self._padding.shape
         return (value.dtype, *[size for size, wanted in zip(value.shape, kept, strict=True) if wanted != -1])
 
+    def _require_held(self, name: str) -> None:
+        """Refuse to fill up with another number than the contract's, which is what torch would make of it."""
+        dtype, value = self._values[0].dtype, self._padding.value
+        if not _holds(dtype, value):
+            raise TransformError(
+                f"field {name!r}: {_shown(dtype)} does not hold pad_value = {value}, with which the contract pads: a "
+                f"transform must keep a dtype that does"
+            )
+
     def _require_length(self, length: int, name: str, ids: Sequence[str]) -> None:
         for record_id, value in zip(ids, self._values, strict=True):
             if any(value.shape[axis] > length for axis in self._axes):
@@ -101,10 +113,24 @@ def _to_tensor(array: Any) -> torch.Tensor:
     return torch.from_numpy(np.array(array))
 
 
+def _holds(dtype: torch.dtype, value: bool | int | float) -> bool:
+    """Whether a dtype has a whole number as such, or for a float one that is nearest to it."""
+    if dtype == torch.bool:
+        return value in (0, 1)
+    if dtype.is_floating_point or dtype.is_complex:
+        return abs(value) <= torch.finfo(dtype).max
+    limits = torch.iinfo(dtype)
+    return limits.min <= value <= limits.max and value == int(value)
+
+
+def _shown(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
 def _describe(value: Any) -> str:
     if not hasattr(value, "dtype"):
         return f"a value of type {type(value).__name__}"
-    return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+    return f"{_shown(value.dtype)}{list(value.shape)}"
 
 
 def _repeat(blank: torch.Tensor, count: int) -> torch.Tensor:

@@ -5,7 +5,7 @@ Records come sorted by the bytes of their relative path, so that the order is th
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 
 from shardkit.contract import (
@@ -35,6 +35,7 @@ class FolderSource:
     Attributes:
         name: The path as given.
         ignored: What was passed over, by kind.
+        remarks: Stay empty.
     """
 
     def __init__(self, path: str) -> None:
@@ -45,6 +46,7 @@ class FolderSource:
         """
         self.name = path
         self.ignored: Counter[str] = Counter()
+        self.remarks: Mapping[str, str] = {}
         if next(self._walk(self.ignored), None) is None:
             raise SourceError(f"{path}: the folder holds no files to ingest{self._describe_ignored()}")
 

@@ -11,7 +11,7 @@ import numpy as np
 from shardkit.contract import Contract, Reason, Rejection, find_id_fault, show_id
 from shardkit.errors import SourceError
 from shardkit.sources.source import Part, RawRecord, Stamp
-from shardkit.sources.stamps import stamp_value
+from shardkit.sources.stamps import bytes_in, stamp_value
 
 _PART_BYTES = 64 << 20
 """A part is closed when its records hold this much: parts wait in memory, a few more than there are workers."""
@@ -28,6 +28,7 @@ class IterableSource:
     Attributes:
         name: What messages call it: its type.
         ignored: Stays empty.
+        remarks: Stay empty.
     """
 
     def __init__(self, records: Any) -> None:
@@ -38,6 +39,7 @@ class IterableSource:
         """
         self.name = f"<{type(records).__name__}>"
         self.ignored: Counter[str] = Counter()
+        self.remarks: Mapping[str, str] = {}
         self._records = records
         self._is_spent = False
         is_map_style = hasattr(records, "__getitem__") and hasattr(records, "__len__")
@@ -166,6 +168,5 @@ def _freeze(value: Any) -> Any:
 def _bytes_of(values: Mapping[str, Any]) -> int:
     """Return about how much memory the large ones among some values take."""
     return sum(
-        getattr(value, "nbytes", 0) + (len(value) if isinstance(value, bytes | str) else 0)
-        for value in values.values()
+        bytes_in(value) + (len(value) if isinstance(value, bytes | str) else 0) for value in values.values()
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -47,6 +47,9 @@ MAX_CLASSES = 100_000
 _LOOKED_AT = 64
 """Rows whose bytes are looked at; a pass over all of them would read every picture."""
 _INT64 = range(-(2**63), 2**63)
+_UINT64 = range(2**64)
+_ALL_EXACT = 2**53  # up to which a float64 holds every whole number
+_READ_IN_FULL = 10**39  # below which `read_whole` gives the very number
 _MIXED = "mixed"
 _NOTHING = frozenset({"nan", "na", "n/a", "#n/a", "none", "null", "nil"})
 _NPY = b"\x93NUMPY"  # https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
@@ -60,6 +63,7 @@ class Guess:
     is_empty: bool = True
     is_whole: bool = True
     is_real: bool = True
+    is_exact: bool = True
     is_text: bool = True
     is_truth: bool = True
     is_array: bool = True
@@ -86,11 +90,12 @@ class Guess:
         else:
             self._add_other(value)
         whole = read_whole(value)
-        self.is_whole = self.is_whole and whole is not None and whole in _INT64
+        self.is_whole = self.is_whole and whole is not None
         self.is_real = self.is_real and (whole is not None or read_real(value) is not None)
         self.is_truth = self.is_truth and is_bool(value)
         self.is_array = self.is_array and isinstance(value, np.ndarray)
         if whole is not None:
+            self.is_exact = self.is_exact and _is_exact(whole)
             self.greatest, self.least = max(self.greatest, whole), min(self.least, whole)
 
     def _add_other(self, value: Any) -> None:
@@ -117,15 +122,28 @@ class Guess:
             self.shape = tuple(old if old == new else -1 for old, new in zip(self.shape, shape, strict=True))
 
 
+class Proposal(NamedTuple):
+    """A contract that columns suggest.
+
+    Attributes:
+        contract: The contract.
+        remarks: Column -> what a person should know of it, such as why it is left out.
+    """
+
+    contract: Contract
+    remarks: Mapping[str, str]
+
+
 def propose_contract(
     container: Container, folder: str, known: Mapping[str, Field] = MappingProxyType({})
-) -> Contract:
+) -> Proposal:
     """Return the contract that the columns suggest, after one pass over all rows.
 
     ``path``, ``image``, or an ``id`` that names a file becomes an image, and so do columns of bytes that mostly begin
     as images do; other bytes stay bytes. ``label`` becomes a label: numbered if all its values are whole numbers from
     0, else with its distinct names as classes. Any other column becomes an array, a bool or a number if all its
-    values are, a text if they are texts, else json. Columns whose name cannot name a field are left out.
+    values are, a text if they are texts, else json; a number of a type that holds all of them to the last digit.
+    Columns whose name cannot name a field are left out, which is remarked.
 
     Args:
         container: The columns and rows.
@@ -137,11 +155,11 @@ def propose_contract(
         SourceError: There is no column to make a field of, or the label column suggests nothing.
     """
     image = _find_path_column(container, folder)
-    columns = [
-        column
-        for column in container.columns
-        if column not in (ID, KEY, image) and _may_name_a_field(_field_name(column))
-    ]
+    given = [column for column in container.columns if column not in (ID, KEY, image)]
+    remarks = {
+        column: fault for column in given if (fault := find_name_fault(_field_name(column))) is not None
+    }
+    columns = [column for column in given if column not in remarks]
     guesses = _look(container, {name: Guess() for name in columns if not _is_settled(name, known)})
     specs: dict[str, Field] = {"image": ImageField()} if image is not None else {}
     for column in columns:
@@ -152,10 +170,22 @@ def propose_contract(
             _field_name(other) == name for other in columns if other != column
         )
         specs.setdefault(name if is_free else column, spec)
+        if guess is not None and isinstance(spec, TextField | JsonField) and _holds_too_large(guess):
+            remarks[column] = f"{spec.kind}, since no type of numbers holds all of its whole numbers exactly"
     if not specs:
         found = describe_columns(container.columns)
-        raise SourceError(f"{container.name}: no column to make a field of; {found}")
-    return Contract(specs)
+        why = "".join(f"; {column!r} is {remark}" for column, remark in islice(remarks.items(), 1))
+        raise SourceError(f"{container.name}: no column to make a field of; {found}{why}")
+    return Proposal(Contract(specs), remarks)
+
+
+def find_name_fault(column: str) -> str | None:
+    """Return why a column is left out, and what to do, if its name cannot name a field; None if it can."""
+    try:
+        check_field_name(column)
+    except ContractError as error:
+        return f"left out: {error}; rename it"
+    return None
 
 
 def _is_settled(column: str, known: Mapping[str, Field]) -> bool:
@@ -259,11 +289,31 @@ def guess_value(guess: Guess) -> Field:
         return _guess_array(guess)
     if guess.is_truth:
         return ScalarField("bool")
+    if not guess.is_real or _holds_too_large(guess):
+        return TextField() if guess.is_text else JsonField()
+    return ScalarField(_whole_dtype(guess) or "float64")
+
+
+def _whole_dtype(guess: Guess) -> str | None:
+    """Return the dtype that holds all of the whole numbers that were seen; None if none does, or there were others."""
+    if not guess.is_whole:
+        return None
+    if guess.least in _INT64 and guess.greatest in _INT64:
+        return "int64"
+    return "uint64" if guess.least == 0 and guess.greatest in _UINT64 else None
+
+
+def _holds_too_large(guess: Guess) -> bool:
+    """Whether there are numbers only, and whole ones among them that no dtype holds beside the others."""
     if guess.is_whole:
-        return ScalarField("int64")
-    if guess.is_real:
-        return ScalarField("float64")
-    return TextField() if guess.is_text else JsonField()
+        return _whole_dtype(guess) is None
+    return guess.is_real and not guess.is_exact
+
+
+def _is_exact(whole: int) -> bool:
+    """Whether a float64 holds a whole number to the last digit."""
+    size = abs(whole)
+    return size <= _ALL_EXACT or (size < _READ_IN_FULL and int(float(size)) == size)
 
 
 def _guess_array(guess: Guess) -> Field:
@@ -296,11 +346,3 @@ def _kind_of(data: bytes) -> str:
 def _field_name(column: str) -> str:
     """Return the name that a field of this column may better have: ``jpg`` is an image, ``cls`` a label."""
     return IMAGE if column in IMAGE_COLUMNS else LABEL if column in LABEL_COLUMNS else column
-
-
-def _may_name_a_field(column: str) -> bool:
-    try:
-        check_field_name(column)
-    except ContractError:
-        return False
-    return True

@@ -29,6 +29,7 @@ class RowSource:
     Attributes:
         name: The path as given.
         ignored: What the container passed over.
+        remarks: Column -> what a person should know of it, once a contract was proposed.
     """
 
     kind: ClassVar[str] = "source"
@@ -44,6 +45,7 @@ class RowSource:
         """
         self.name = container.name
         self.ignored: Counter[str] = Counter()
+        self.remarks: Mapping[str, str] = {}
         self._container = container
         first = next(container.scan((), Counter()), None)
         if first is None:
@@ -81,7 +83,7 @@ class RowSource:
         Raises:
             SourceError: No column makes a field, or the label column suggests nothing.
         """
-        contract = propose_contract(self._container, self._folder(), self._known_fields())
+        contract, self.remarks = propose_contract(self._container, self._folder(), self._known_fields())
         self.require(contract)
         return contract
 

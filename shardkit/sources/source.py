@@ -7,7 +7,7 @@ contract. Adding a source: one file with a class of this shape, and one line in
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -74,6 +74,10 @@ class Source(Protocol):
     @property
     def ignored(self) -> Counter[str]:
         """What was passed over (``"hidden file"``, …), counted; complete after `parts` has ended."""
+
+    @property
+    def remarks(self) -> Mapping[str, str]:
+        """Column -> what a person should know of it, in one sentence; of the contract that `propose` last gave."""
 
     def require(self, contract: Contract) -> None:
         """Check that the source has something for every field.

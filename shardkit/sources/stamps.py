@@ -39,11 +39,22 @@ def stamp_value(value: Any) -> Stamp:
     """Return the stamp of a value that a program or a table holds.
 
     Arrays count by dtype, shape and elements; bytes, text, numbers and None by value; lists, tuples and mappings by
-    what is in them; anything else by its `repr`.
+    what is in them; anything else by its `repr`, or by its type where it has none.
     """
     state = xxhash.xxh3_64()
-    size = _feed(state, value)
+    try:
+        size = _feed(state, value)
+    except Exception:  # runs code of the values, which may raise anything; a list may also hold itself
+        return Stamp(0, xxhash.xxh3_64_intdigest(_type_name(value)) & _63_BITS)
     return Stamp(size, state.intdigest() & _63_BITS)
+
+
+def bytes_in(value: Any) -> int:
+    """Return how many bytes the elements of an array or tensor take; 0 for what is none, or does not tell."""
+    try:
+        return int(getattr(value, "nbytes", 0))
+    except Exception:  # runs code of the value, which may raise anything, as that of a sparse tensor does
+        return 0
 
 
 def _framed(kind: bytes, content: bytes) -> bytes:
@@ -79,15 +90,31 @@ def _content(value: Any) -> tuple[bytes, bytes | memoryview, int]:
     if array is not None:
         head = _framed(b"a", f"{array.dtype.str}{array.shape}".encode())
         return b"a", head + array.tobytes(), array.nbytes
-    return b"r", repr(value).encode("utf-8", "surrogatepass"), getattr(value, "nbytes", 0)
+    return b"r", _shown(value), bytes_in(value)
+
+
+def _shown(value: Any) -> bytes:
+    """Return what Python shows of a value; its type where it can show nothing."""
+    try:
+        return repr(value).encode("utf-8", "surrogatepass")
+    except (
+        Exception
+    ):  # runs code of the value, which may raise anything; an int of over 4300 digits does, too
+        return b"%x" % value if isinstance(value, int) else _type_name(value)
+
+
+def _type_name(value: Any) -> bytes:
+    return type(value).__qualname__.encode("utf-8", "surrogatepass")
 
 
 def _as_array(value: Any) -> np.ndarray[Any, Any] | None:
     """Return an array of numpy or torch as numpy's, or None if it is none, or holds Python objects."""
-    if isinstance(value, int | float | bool | None) or not hasattr(value, "__array__"):
+    if isinstance(value, int | float | bool | None):
         return None
     try:
+        if not hasattr(value, "__array__"):
+            return None
         array = np.asarray(value)
-    except (TypeError, ValueError, RuntimeError):  # a tensor on a device, or one that wants a gradient
+    except Exception:  # a tensor on a device, or one that wants a gradient; other types raise what they like
         return None
     return None if array.dtype.hasobject else array

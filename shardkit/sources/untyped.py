@@ -65,7 +65,8 @@ class UntypedSource(RowSource):
         """Return the contract that the columns suggest; see `RowSource.propose`. Bytes that are text count as such."""
         names = {name: column for column, name in _short_names(self._container.columns).items()}
         known = {name: self._known[column] for name, column in names.items() if column in self._known}
-        contract = propose_contract(_Renamed(self._container, names), self._folder(), known)
+        contract, remarks = propose_contract(_Renamed(self._container, names), self._folder(), known)
+        self.remarks = {name if name in contract.fields else names[name]: remarks[name] for name in remarks}
         self.require(contract)
         return contract
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from shardkit.contract import (
     ArrayField,
     BytesField,
+    Checked,
     CheckedRecord,
     Contract,
     ImageField,
@@ -249,3 +250,16 @@ def test_any_contract_comes_back_from_its_file_and_from_its_json(
     assert loaded == contract
     assert list(loaded.fields) == list(contract.fields)
     assert Contract.from_dict(json.loads(json.dumps(contract.to_dict()))) == contract
+
+
+def test_a_fault_of_ours_is_not_taken_for_one_of_the_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: TextField, value: object) -> Checked:
+        raise KeyError("ours")
+
+    monkeypatch.setattr(TextField, "check", fail)
+    contract = Contract({"text": TextField()})
+    with pytest.raises(KeyError, match="ours"):
+        contract.judge("a", "", {"text": "plain"})
+    verdict = contract.judge("a", "", {"text": object()})
+    assert isinstance(verdict, Rejection)
+    assert verdict.sentence == "a value of type object cannot be looked at: it raises KeyError"

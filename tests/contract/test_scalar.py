@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardkit.contract import Reason, ScalarField, Violation
+from shardkit.contract import ArrayField, Reason, ScalarField, Violation
 from shardkit.errors import ContractError, FormatError
 
 
@@ -45,6 +45,12 @@ def reason(field: ScalarField, value: object) -> Reason:
         ("float64", torch.tensor(0.5), 0.5),
         ("float32", 0.1, float(np.float32(0.1))),
         ("float32", float(np.finfo("float32").max), float(np.finfo("float32").max)),
+        (
+            "float32",
+            3.4028235e38,
+            float(np.finfo("float32").max),
+        ),  # as numpy prints it; the nearest is finite
+        ("float32", "-3.4028235e38", -float(np.finfo("float32").max)),
         ("float32", "-1e-50", 0.0),
         ("float64", np.array(0.25, ">f8"), 0.25),
         ("float64", torch.tensor(0.5, dtype=torch.float16), 0.5),
@@ -107,7 +113,10 @@ def test_what_is_no_such_value_is_a_wrong_type(dtype: str, value: object) -> Non
         (ScalarField("int64"), -(2**63) - 1),
         (ScalarField("int64"), np.uint64(2**63)),
         (ScalarField("uint64"), -1),
-        (ScalarField("float32"), float(np.nextafter(np.finfo("float32").max, np.inf, dtype="float64"))),
+        (ScalarField("float32"), 2.0**128 - 2.0**103),  # halfway between the largest and the next
+        (ScalarField("float32"), 3.4028236e38),
+        (ScalarField("float32", max=0.1), 0.11),
+        (ScalarField("float32", max=0.1), np.nextafter(np.float32(0.1), np.float32(1))),
         (ScalarField("uint64"), "18446744073709551616"),
         (ScalarField("int64"), "9" * 5000),
         (ScalarField("float32"), 1e39),
@@ -193,3 +202,30 @@ def test_wrong_keys_are_refused(keys: dict[str, object], text: str) -> None:
 def test_a_payload_that_no_such_value_has_is_a_format_error(dtype: str, payload: bytes) -> None:
     with pytest.raises(FormatError):
         ScalarField(dtype).decode(payload)
+
+
+@pytest.mark.parametrize("value", [0.1, np.float32(0.1), "0.1", 0.1 + 1e-9])
+def test_a_bound_that_float32_rounds_is_held_against_the_rounded_value(value: object) -> None:
+    assert stored(ScalarField("float32", min=-0.1, max=0.1), value) == np.float32(0.1)
+    with pytest.raises(Violation, match=r"allowed for this float32 are -0\.1 to 0\.05$"):
+        ScalarField("float32", min=-0.1, max=0.05).check(value)
+
+
+def test_a_bound_may_be_what_numpy_prints_as_the_largest() -> None:
+    assert stored(ScalarField("float32", max=3.4028235e38), 1) == 1
+    for bound in (3.4028236e38, 10**400):
+        with pytest.raises(ContractError, match="no float32 is that large"):
+            ScalarField("float32", max=bound)
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False, width=64), st.floats(width=32, allow_nan=False))
+def test_a_scalar_and_an_array_of_one_agree_on_what_fits(value: float, bound: float) -> None:
+    limit = bound if math.isfinite(bound) else None
+    verdicts: list[bytes | Reason] = []
+    scalar, array = ScalarField("float32", max=limit), ArrayField("float32", (1,), max=limit)
+    for field, given_value in ((scalar, value), (array, [value])):
+        try:
+            verdicts.append(bytes(field.check(given_value).payload))
+        except Violation as violation:
+            verdicts.append(violation.reason)
+    assert verdicts[0] == verdicts[1]

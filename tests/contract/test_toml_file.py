@@ -117,3 +117,18 @@ def test_the_line_of_a_key_is_its_own_or_its_tables(keys: tuple[str, ...], line:
         '[fields."b"]\ntype = "y"\n[ records ] # rules\non_bad = ""'
     )
     assert find_line(text, keys) == line
+
+
+@pytest.mark.parametrize(
+    ("keys", "shown"),
+    [
+        ("default = 2020-01-01", "default = 2020-01-01: a value of type date is neither"),
+        ("default = 2020-01-01T10:00:00Z", "default = 2020-01-01T10:00:00+00:00: "),
+        ("default = 07:32:00", "default = 07:32:00: "),
+        ('default = {a = 1, "b c" = [true]}', 'default = {a = 1, "b c" = [true]}: '),
+    ],
+)
+def test_a_wrong_value_is_shown_as_the_file_writes_it(tmp_path: Path, keys: str, shown: str) -> None:
+    with pytest.raises(ContractError) as caught:
+        load(tmp_path, f'[fields.a]\ntype = "text"\n{keys}\n')
+    assert f"line 3: [fields.a] {shown}" in str(caught.value)

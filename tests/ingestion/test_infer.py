@@ -308,3 +308,35 @@ def test_pixels_that_come_as_an_array_have_no_format() -> None:
     seen = observed(ImageField(), np.zeros((5, 6, 3), np.uint8), FileContent(b"P6 2 1 255 abcdef", "a.ppm"))
     assert seen.formats == {"array": 1, "ppm": 1}
     assert seen.shapes == {(5, 6): 1, (1, 2): 1}
+
+
+def test_a_column_that_is_left_out_and_numbers_kept_as_text_are_told_and_noted_in_the_file(
+    tmp_path: Path,
+) -> None:
+    text = "id,my col,serial,age\na,1,18446744073709551616,5\nb,2,7,\n"
+    inference = infer(table(tmp_path, text))
+    assert inference.contract.fields["serial"] == TextField()
+    told = [line for line in inference.lines() if line.startswith("  column")]
+    assert told == [
+        "  column     'my col': left out: field name 'my col' is not allowed: use a letter, then letters, digits or "
+        "'_', 64 characters at most, and none of checksum, id, is_pad; rename it",
+        "  column     'serial': text, since no type of numbers holds all of its whole numbers exactly",
+    ]
+    lines = inference.to_toml().splitlines()
+    assert lines[0] == "# left out: 'my col'; rename these columns to have them"
+    at = lines.index("[fields.serial]")
+    assert lines[at + 1] == "# text, since no type of numbers holds all of its whole numbers exactly"
+    (tmp_path / "c.toml").write_text(inference.to_toml())
+    assert Contract.load(tmp_path / "c.toml") == inference.contract
+
+
+def test_of_very_many_columns_that_are_left_out_the_first_are_told(tmp_path: Path) -> None:
+    names = [f"c {number}" for number in range(60)]
+    text = f"id,x,{','.join(names)}\na,1,{','.join('1' for _ in names)}\n"
+    inference = infer(table(tmp_path, text))
+    told = [line for line in inference.lines() if line.startswith("  column")]
+    assert len(told) == 51
+    assert told[-1] == "  column     of 10 more there are like remarks"
+    assert (
+        inference.to_toml().splitlines()[0].endswith("'c 11' and 48 more; rename these columns to have them")
+    )

@@ -1,7 +1,7 @@
 """Which records are looked at when not all can be."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
 import pytest
@@ -19,6 +19,7 @@ class Numbered:
     """Records named by their number, of known sizes; counts what it is asked for."""
 
     name = "numbered"
+    remarks: Mapping[str, str] = {}
 
     def __init__(self, sizes: list[int], names: dict[int, str] | None = None) -> None:
         self.ignored: Counter[str] = Counter()

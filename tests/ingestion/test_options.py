@@ -191,3 +191,12 @@ def test_a_lock_that_is_a_link_is_not_followed(raw: Path, tmp_path: Path) -> Non
     with pytest.raises(OutputError, match=r"\.shardkit\.lock|output folder"):
         ingest(raw, tmp_path / "out", workers=0)
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_column_that_no_field_can_take_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "table.csv").write_text("id,my col,x\na,1,2\n")
+    report = ingest(tmp_path / "table.csv", tmp_path / "out", workers=0)
+    assert list(report.remarks) == ["my col"]
+    assert "left out" in report.remarks["my col"]
+    contract = Contract.from_dict({"fields": {"x": {"type": "scalar", "dtype": "int64"}}})
+    assert not ingest(tmp_path / "table.csv", tmp_path / "other", contract, workers=0).remarks

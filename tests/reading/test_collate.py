@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from read_datasets import write_records
-from torch.utils.data import DataLoader, default_collate
+from torch.utils.data import DataLoader, Dataset, default_collate
 
 from shardkit.contract import ArrayField, Contract, LabelField, Padding, TextField, TokensField
 from shardkit.errors import TransformError
@@ -336,3 +336,92 @@ def test_repeats_that_fill_the_last_batch_are_padded_and_marked(sequences: Path)
 def test_torch_itself_collates_such_samples_where_their_shapes_agree(sequences: Path) -> None:
     batch = default_collate([ShardDataset(sequences, fields=["label", "tokens"])[0]])
     assert batch["tokens"].tolist() == [[1, 2, 3]]
+
+
+@pytest.mark.parametrize(
+    ("pad_value", "dtype", "fits"),
+    [
+        (-100, torch.uint8, False),
+        (-100, torch.int8, True),
+        (-129, torch.int8, False),
+        (256, torch.uint8, False),
+        (255, torch.uint8, True),
+        (0.5, torch.int32, False),
+        (2.0, torch.int32, True),
+        (1e9, torch.float16, False),
+        (-1e9, torch.bfloat16, True),
+        (0.1, torch.float32, True),
+        (2, torch.bool, False),
+        (True, torch.bool, True),
+        (-1, torch.uint64, False),
+    ],
+)
+def test_a_pad_value_is_never_turned_into_another_by_a_narrower_dtype(
+    pad_value: float, dtype: torch.dtype, fits: bool
+) -> None:
+    samples = padded(Padding(pad_value, (-1,)), torch.zeros(1, dtype=dtype), torch.zeros(2, dtype=dtype))
+    if fits:
+        assert collate(samples)["x"][0, 1] == torch.tensor(pad_value, dtype=dtype)
+        return
+    shown = str(dtype).removeprefix("torch.")
+    with pytest.raises(TransformError, match=rf"field 'x': {shown} does not hold pad_value = {pad_value},"):
+        collate(samples)
+
+
+def test_an_array_pads_with_what_numpy_prints_as_the_largest_float32() -> None:
+    padding = ArrayField("float32", (-1,), pad_value=3.4028235e38).padding
+    assert padding is not None
+    assert (
+        collate(padded(padding, torch.zeros(0), torch.zeros(1)))["x"][0, 0] == torch.finfo(torch.float32).max
+    )
+
+
+@pytest.mark.parametrize("copied", [0, 1])
+def test_one_sample_of_the_data_set_tells_how_the_whole_batch_is_padded(copied: int) -> None:
+    samples: list[dict[str, Any]] = padded(TOKENS, torch.tensor([1, 2]), torch.tensor([3]))
+    samples[copied] = {**samples[copied]}
+    batch = collate(samples)
+    assert batch["x"].tolist() == [[1, 2], [3, 0]]
+    assert batch["x_mask"].tolist() == [[True, True], [True, False]]
+
+
+class Wrapper(Dataset[dict[str, Any]]):
+    """A data set of somebody's own around one of ours, which adds to its samples as documented."""
+
+    def __init__(self, data: ShardDataset) -> None:
+        self.data = data
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        sample = self.data[index]
+        assert sample is not None
+        sample["extra"] = index
+        return sample
+
+
+def test_a_data_set_around_ours_that_adds_to_samples_keeps_their_padding(sequences: Path) -> None:
+    (batch,) = DataLoader(Wrapper(ShardDataset(sequences)), 6, collate_fn=collate)
+    assert unpadded(batch) == SEQUENCES
+    assert batch["extra"].tolist() == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("collate_fn", [None, collate])
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_whole_batches_are_not_batched_again(
+    sequences: Path, collate_fn: Callable[[Any], Any] | None, num_workers: int
+) -> None:
+    batches = ShardIterableDataset(sequences, 4, fields=["label"])
+    with pytest.raises(ValueError, match="give the DataLoader batch_size=None"):
+        next(iter(DataLoader(batches, num_workers=num_workers, collate_fn=collate_fn)))
+
+
+def test_a_batch_is_a_plain_dict_and_its_ids_are_a_list_of_text(sequences: Path) -> None:
+    for num_workers in (0, 1):
+        batch = next(
+            iter(DataLoader(ShardIterableDataset(sequences, 6, shuffle=False), None, num_workers=num_workers))
+        )
+        assert type(batch) is dict
+        assert batch["id"] == ["0", "1", "2", "3", "4", "5"]
+        assert all(type(record_id) is str for record_id in batch["id"])

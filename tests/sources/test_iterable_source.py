@@ -1,12 +1,26 @@
 import pickle
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from shardkit.contract import ArrayField, CheckedRecord, Contract, LabelField, Reason, Rejection
+from shardkit import ingest
+from shardkit.contract import (
+    ArrayField,
+    CheckedRecord,
+    Contract,
+    Field,
+    JsonField,
+    LabelField,
+    Reason,
+    RecordRules,
+    Rejection,
+    ScalarField,
+    TokensField,
+)
 from shardkit.errors import SourceError
 from shardkit.sources import IterableSource, RawRecord, open_source
 
@@ -124,3 +138,57 @@ def test_it_proposes_no_contract() -> None:
 def test_what_holds_no_records_is_refused(raw: Any) -> None:
     with pytest.raises(SourceError, match="not a path, an iterable of records"):
         open_source(raw)
+
+
+class Raising:
+    """Raises an error of no kind that anybody expects, whatever is asked of it."""
+
+    def __repr__(self) -> str:
+        raise KeyError("repr")
+
+    def __len__(self) -> int:
+        raise KeyError("len")
+
+    def __index__(self) -> int:
+        raise KeyError("index")
+
+    def __array__(self, *_: object, **__: object) -> Any:
+        raise KeyError("array")
+
+    @property
+    def nbytes(self) -> int:
+        raise KeyError("nbytes")
+
+    @property
+    def dtype(self) -> Any:
+        raise KeyError("dtype")
+
+
+ENDLESS: list[Any] = []
+ENDLESS.append(ENDLESS)
+
+
+@pytest.mark.parametrize(
+    ("field", "good", "bad", "reason"),
+    [
+        pytest.param(ScalarField("float64"), 1, 10**5000, Reason.OUT_OF_RANGE, id="huge-scalar"),
+        pytest.param(JsonField(), [1], 10**5000, Reason.BAD_JSON, id="huge-json"),
+        (JsonField(), [1], {"a": [10**5000]}, Reason.BAD_JSON),
+        (JsonField(), [1], ENDLESS, Reason.BAD_JSON),
+        (ArrayField("float32", (1,)), [1], [10**5000], Reason.OUT_OF_RANGE),
+        (ArrayField("float32", (2, 2)), np.ones((2, 2), "f4"), torch.eye(2).to_sparse(), Reason.WRONG_TYPE),
+        (ScalarField("float32"), 1, torch.tensor(1.0, device="meta"), Reason.WRONG_TYPE),
+        (ScalarField("float32"), 1, Raising(), Reason.WRONG_TYPE),
+        (ArrayField("float32", (1,)), [1], Raising(), Reason.WRONG_TYPE),
+        (ArrayField("float32", (1,)), [1], [Raising()], Reason.WRONG_TYPE),
+        (TokensField(), [1], Raising(), Reason.WRONG_TYPE),
+        (LabelField(num_classes=2), 1, Raising(), Reason.WRONG_TYPE),
+    ],
+)
+def test_a_value_that_raises_when_it_is_looked_at_costs_its_own_record_only(
+    tmp_path: Path, field: Field, good: Any, bad: Any, reason: Reason
+) -> None:
+    records = [{"id": name, "x": value} for name, value in (("a", good), ("b", bad), ("c", good))]
+    report = ingest(records, tmp_path / "out", Contract({"x": field}, RecordRules(on_bad="skip")), workers=0)
+    assert report.stored == 2
+    assert [(rejection.id, rejection.reason) for rejection in report.rejections] == [("b", reason)]

@@ -10,6 +10,7 @@ from shardkit.contract import (
     ArrayField,
     BytesField,
     Contract,
+    Field,
     FileContent,
     ImageField,
     JsonField,
@@ -300,3 +301,47 @@ def test_an_array_of_a_type_that_no_contract_has_is_refused_as_one() -> None:
 def test_arrays_among_other_values_are_json() -> None:
     rows = [{"x": np.zeros(2)}, {"x": [1, None]}]
     assert RowSource(Rows("r", rows, ("x",))).propose() == Contract({"x": JsonField()})
+
+
+def test_columns_whose_names_cannot_name_a_field_are_remarked() -> None:
+    row: dict[str, Any] = {"my col": 1, "2x": 1, "é": 1, "checksum": 1, "a.b": 1, "": 1, "x": 1}
+    source = RowSource(Rows("r", [row], tuple(row)))
+    assert source.remarks == {}
+    assert source.propose() == Contract({"x": ScalarField("int64")})
+    assert list(source.remarks) == ["my col", "2x", "é", "checksum", "a.b", ""]
+    for column, remark in source.remarks.items():
+        assert remark.startswith(f"left out: field name {column!r} is not allowed: use a letter")
+        assert remark.endswith("rename it")
+
+
+def test_where_no_column_can_name_a_field_the_error_says_why() -> None:
+    with pytest.raises(
+        SourceError, match=r"no column to make a field of; found 'my col'; 'my col' is left out: field"
+    ):
+        RowSource(Rows("r", [{"my col": 1}], ("my col",))).propose()
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (["18446744073709551615", "18446744073709551613"], ScalarField("uint64")),
+        ([2**64 - 1, 2**64 - 3], ScalarField("uint64")),
+        ([2**63], ScalarField("uint64")),
+        ([2**63 - 1, -(2**63)], ScalarField("int64")),
+        ([2**63, -1], JsonField()),
+        (["9223372036854775808", "-1"], TextField()),
+        (["18446744073709551616"], TextField()),
+        ([2**64], JsonField()),
+        (["9" * 5000], TextField()),
+        ([10**5000], JsonField()),
+        (["0.5", "9007199254740993"], TextField()),
+        ([0.5, 2**53 + 1], JsonField()),
+        (["0.5", "9007199254740992"], ScalarField("float64")),
+        (["0.5", 2**70], ScalarField("float64")),
+    ],
+)
+def test_no_number_is_proposed_a_type_that_loses_its_digits(values: list[Any], expected: Field) -> None:
+    rows = [{"x": value} for value in values]
+    source = RowSource(Rows("r", rows, ("x",)))
+    assert source.propose() == Contract({"x": expected})
+    assert ("x" in source.remarks) is (expected.kind != "scalar")

@@ -4,11 +4,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from shardkit.contract import BytesField, Contract, FileContent, LabelField
 from shardkit.sources import FolderSource, IterableSource, TableSource
 from shardkit.sources.source import Stamp
-from shardkit.sources.stamps import NO_FILE, combine, stamp_file, stamp_value
+from shardkit.sources.stamps import NO_FILE, bytes_in, combine, stamp_file, stamp_value
 
 FILES = Contract({"data": BytesField()})
 
@@ -115,3 +116,33 @@ def test_the_stamps_of_records_of_a_program_are_those_of_their_values() -> None:
     one, other = stamps(1), stamps(2)
     assert len(one) == 3
     assert [one[0] == other[0], one[1] == other[1], one[2] == other[2]] == [True, False, True]
+
+
+class Raising:
+    """Raises whatever is asked of it."""
+
+    def __init__(self, error: type[Exception]) -> None:
+        self.__dict__["error"] = error
+
+    def __repr__(self) -> str:
+        raise self.__dict__["error"]
+
+    def __getattr__(self, name: str) -> Any:
+        raise self.__dict__["error"]
+
+
+def test_a_value_that_cannot_be_shown_or_measured_has_a_stamp_all_the_same() -> None:
+    huge = 10**5000
+    assert stamp_value(huge) == stamp_value(10**5000) != stamp_value(huge + 1)
+    assert stamp_value([huge, "a"]) != stamp_value([huge, "b"])
+    for error in (ValueError, RuntimeError, KeyError, OSError):
+        assert stamp_value(Raising(error)) == stamp_value(Raising(error)) != stamp_value(None)
+    assert bytes_in(Raising(RuntimeError)) == 0
+    assert bytes_in(torch.eye(2).to_sparse()) == 0
+    assert bytes_in(torch.eye(2)) == 16
+
+
+def test_a_list_that_holds_itself_has_a_stamp() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    assert stamp_value(endless).bytes == 0

@@ -23,6 +23,7 @@ from shardkit.contract import (
     RecordRules,
     Rejection,
     ScalarField,
+    TextField,
 )
 from shardkit.errors import SourceError
 from shardkit.sources import RawRecord, open_source
@@ -323,3 +324,13 @@ def test_a_part_of_a_plain_tar_carries_no_bytes_and_one_of_gzip_data_a_bounded_n
 def test_a_data_set_of_tars_needs_no_memory_for_what_was_gone_through(tmp_path: Path) -> None:
     source = write(tmp_path, packed([(f"{number}.a", b"") for number in range(2000)]))
     assert len(pickle.dumps(source)) < 2000
+
+
+def test_members_whose_extensions_cannot_name_a_field_are_remarked(tmp_path: Path) -> None:
+    (tmp_path / "a.tar").write_bytes(packed([("a.2x", b"1"), ("a.checksum", b"2"), ("a.txt", b"t")]))
+    source = TarSource(str(tmp_path / "a.tar"))
+    assert source.propose() == Contract({"text": TextField()})
+    assert [(extension, remark[:31]) for extension, remark in source.remarks.items()] == [
+        ("2x", "left out: field name '2x' is no"),
+        ("checksum", "left out: field name 'checksum'"),
+    ]

@@ -21,14 +21,13 @@ from shardkit.contract import (
     TextField,
     Violation,
 )
-from shardkit.contract.field import check_field_name
 from shardkit.contract.npy import read_npy
 from shardkit.contract.numerals import read_whole
-from shardkit.errors import ContractError, SourceError
+from shardkit.errors import SourceError
 from shardkit.sources.columns import IMAGE, IMAGE_COLUMNS, LABEL, Columns
 from shardkit.sources.container import Row
 from shardkit.sources.files import FileReader
-from shardkit.sources.proposal import Guess, guess_label, guess_value
+from shardkit.sources.proposal import Guess, find_name_fault, guess_label, guess_value
 from shardkit.sources.row_source import RowSource
 from shardkit.sources.source import Part, RawRecord, Stamp
 from shardkit.sources.stamps import stamp_file
@@ -76,13 +75,18 @@ class TarSource(RowSource):
             SourceError: No extension makes a field, or the ``cls`` members suggest no label.
         """
         specs: dict[str, Field] = {}
+        remarks: dict[str, str] = {}
         for extension in self._tar.columns:
             spec = self._propose_field(extension)
             name = self._propose_name(extension)
-            if name is not None and not (name == IMAGE and IMAGE in specs):
+            fault = find_name_fault(name)
+            if fault is not None:
+                remarks[extension] = fault
+            elif not (name == IMAGE and IMAGE in specs):
                 specs[field_name(extension) if name in specs else name] = spec
         if not specs:
             raise SourceError(f"{self.name}: no member extension that a field could be named after")
+        self.remarks = remarks
         return Contract(specs)
 
     def stamps(self, part: Part, contract: Contract) -> list[Stamp]:
@@ -154,17 +158,13 @@ class TarSource(RowSource):
             return text if number is None else number
         return text
 
-    def _propose_name(self, extension: str) -> str | None:
-        """Return what a field of this extension is to be called, or None if nothing can be."""
+    def _propose_name(self, extension: str) -> str:
+        """Return what a field of this extension is to be called, if anything can be."""
         images = [column for column in self._tar.columns if column in IMAGE_COLUMNS]
         mixed = any(other in self._tar.together[column] for column in images for other in images)
         if extension in images and not mixed:
             return IMAGE
-        name = {"cls": LABEL, "txt": "text"}.get(extension, field_name(extension))
-        try:
-            return check_field_name(name)
-        except ContractError:
-            return None
+        return {"cls": LABEL, "txt": "text"}.get(extension, field_name(extension))
 
     def _propose_field(self, extension: str) -> Field:
         suffix = extension.rpartition(".")[2]

@@ -36,6 +36,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):  # it is None where the descriptor is closed
             stream.reconfigure(errors="backslashreplace")  # ids may hold anything
     signal.signal(signal.SIGTERM, _terminate)
+    signal.signal(signal.SIGINT, _interrupt)
     try:
         _build()()
     except OSError as error:  # of --help and --version, which answer on their own
@@ -102,8 +103,9 @@ def _answering(command: Callable[Parameters, int]) -> Callable[Parameters, None]
             status = error.exit_status
         except KeyboardInterrupt as interrupt:
             kept = f"; {interrupt}" if str(interrupt) else ""
-            print(f"shardkit: interrupted{kept}", file=sys.stderr)
-            status = _INTERRUPTED
+            is_terminated = isinstance(interrupt, Terminated)
+            print(f"shardkit: {'terminated' if is_terminated else 'interrupted'}{kept}", file=sys.stderr)
+            status = _TERMINATED if is_terminated else _INTERRUPTED
         except MemoryError:
             print("shardkit: out of memory; use fewer workers or fewer records per shard", file=sys.stderr)
             status = 1
@@ -118,6 +120,20 @@ def _answering(command: Callable[Parameters, int]) -> Callable[Parameters, None]
     return answer
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, which is answered as Ctrl-C is: in good order."""
+
+
 def _terminate(_signal: int, _frame: FrameType | None) -> None:
-    """Answer SIGTERM as Python answers Ctrl-C, so that what was not committed is cleaned away."""
-    raise SystemExit(_TERMINATED)
+    raise Terminated
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    """Stop in good order; at the second Ctrl-C at once, which leaves what a crash leaves: nothing that counts."""
+    signal.signal(signal.SIGINT, _leave)
+    print("shardkit: stopping; press Ctrl-C again to stop at once", file=sys.stderr)
+    raise KeyboardInterrupt
+
+
+def _leave(_signal: int, _frame: FrameType | None) -> None:
+    os._exit(_INTERRUPTED)  # worker processes notice within a second

@@ -85,8 +85,10 @@ def ingest_command(
             )
     except IngestError as error:
         failed: shardkit.IngestReport | None = error.context.get("report")
-        if json and failed is not None:
+        if failed is not None and json:
             print_json(failed.to_dict())
+        elif failed is not None and failed.dry_run:
+            _print_counts(failed)
         raise
     if json:
         print_json(report.to_dict())
@@ -96,6 +98,11 @@ def ingest_command(
 
 
 def _print(report: "shardkit.IngestReport", quarantine: Path | None) -> None:
+    _print_counts(report)
+    print(_last_line(report, quarantine))
+
+
+def _print_counts(report: "shardkit.IngestReport") -> None:
     tally = report.tally
     for column, remark in report.remarks.items():
         print(f"  {'column':<10} {printable(column)}: {printable(remark)}")
@@ -113,13 +120,18 @@ def _print(report: "shardkit.IngestReport", quarantine: Path | None) -> None:
         print(f"  {'look alike':<10} and {report.lookalike_count - _KINDS_SHOWN:,} more pairs")
     print_counts("ignored", report.ignored)
     print_counts("rejected", tally.rejected)
-    print(_last_line(report, quarantine))
 
 
 def _last_line(report: "shardkit.IngestReport", quarantine: Path | None) -> str:
     done = "dry run: " if report.dry_run else ""
     records = f"{report.accepted:,} records fit" if report.dry_run else f"{report.stored:,} records stored"
     line = f"{report.out}: {done}{records} in {report.seconds:.1f} s"
+    if report.discarded:
+        line += (
+            f"; {report.discarded:,} shards of an interrupted run discarded, which --resume would have kept"
+        )
+    if report.restored:
+        line += f"; {report.restored:,} of them had been DELETED before"
     if report.resumed:
         line += f"; {report.resumed:,} shards taken over from the interrupted run"
     if report.rejected:

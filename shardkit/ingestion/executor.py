@@ -52,7 +52,7 @@ def run_ordered(
         lock: Held by each worker as well, until it ends.
 
     Raises:
-        WorkerError: A worker was killed; the message names the tasks it may have been at.
+        WorkerError: A worker was killed, which names the tasks it may have been at; or none can be started.
         SourceError: A task cannot be sent to another process.
     """
     if workers == 0:
@@ -77,8 +77,29 @@ def run_ordered(
             "a worker process was killed (by the system for want of memory, or by hand) while at "
             + "; or ".join(unfinished[:workers] or ["its start"])
         ) from error
+    except OSError as error:  # of starting a worker: some may run already, which nobody would end
+        _kill(pool)
+        raise WorkerError(
+            f"cannot start {workers} worker processes: {error.strerror}; use fewer workers, or raise the limit "
+            "(ulimit -n, ulimit -u)"
+        ) from error
     finally:
+        _shut_down(pool)
+
+
+def _shut_down(pool: ProcessPoolExecutor) -> None:
+    """Wait for the tasks that have begun; but not if that wait is interrupted too, as by a second Ctrl-C."""
+    try:
         pool.shutdown(wait=True, cancel_futures=True)
+    except BaseException:
+        _kill(pool)
+        raise
+
+
+def _kill(pool: ProcessPoolExecutor) -> None:
+    """End the workers at once. What they leave is what a kill leaves: nothing that counts."""
+    for process in list((pool._processes or {}).values()):  # kill_workers() begins with Python 3.14
+        process.kill()
 
 
 def _pack(function: Callable[[Task], Outcome], task: Task, describe: Callable[[Task], str]) -> bytes:

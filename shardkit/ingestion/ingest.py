@@ -1,5 +1,6 @@
 """`ingest`: what a caller may ask for, made into a request that holds together; carried out in run.py."""
 
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -8,14 +9,15 @@ from shardkit.contract import Contract, override
 from shardkit.errors import OutputError
 from shardkit.ingestion.executor import usable_cpus
 from shardkit.ingestion.finished import find_finished
+from shardkit.ingestion.journal import Journal
 from shardkit.ingestion.output import Mode, claim
 from shardkit.ingestion.plan import IngestSettings, check_numbers
 from shardkit.ingestion.quarantine import Quarantine
 from shardkit.ingestion.report import QUARANTINE, REPORTS, IngestReport
-from shardkit.ingestion.request import Request
+from shardkit.ingestion.request import Request, contract_of
 from shardkit.ingestion.run import carry_out, judge
 from shardkit.sources import Source, open_source
-from shardkit.store import BACKENDS, load_manifest
+from shardkit.store import BACKENDS, MANIFEST_NAME, load_manifest
 
 
 def ingest(
@@ -47,7 +49,8 @@ def ingest(
             mappings that hold ``"id"`` and one value a field; or a source.
         out: The folder to write. Refused if it holds a data set already, unless `overwrite` or `append`.
         contract: What a record must be, or the path of a contract file; None takes what the source's structure
-            suggests, all policies at default; with `append`, that of the data set.
+            suggests, all policies at default; with `append`, that of the data set; with `resume`, that of the run
+            which was interrupted.
         policies: Image policies that replace those of the contract, such as ``{"grayscale": "convert"}``.
         on_bad: Replaces the contract's: ``"abort"``, ``"quarantine"`` or ``"skip"``.
         quarantine: An empty or new folder for the originals of rejected records; implies ``on_bad="quarantine"``.
@@ -84,11 +87,15 @@ def ingest(
         >>> report.stored, report.rejected  # doctest: +SKIP
         (2998, 0)
     """
+    if not os.fspath(out):
+        raise ValueError("out is empty; it must name a folder")
     settings = _settings(backend, workers, records_per_shard, shuffle_seed)
     mode = _mode(overwrite, append, resume, dry_run)
     root = Path(out)
     source = open_source(raw)
     _require_apart(source, root, quarantine)
+    if contract is None and resume:
+        contract = _contract_before(root)
     agreed = _agreed(contract, source, root, mode, policies or {}, on_bad, quarantine)
     source.require(agreed)
     remarks = source.remarks if contract is None and mode != "append" else {}
@@ -102,6 +109,14 @@ def ingest(
         return finished
     with claim(root, mode, resume=resume) as output:
         return carry_out(request, output)
+
+
+def _contract_before(root: Path) -> Contract | None:
+    """Return the contract of the run that is to be resumed, or of the data set that it came to, if there is either."""
+    begun = Journal(root).begun()
+    if begun is not None:
+        return contract_of(begun)
+    return load_manifest(root).contract if (root / MANIFEST_NAME).exists() else None
 
 
 def _mode(overwrite: bool, append: bool, resume: bool, dry_run: bool) -> Mode:
@@ -181,6 +196,8 @@ def _settings(
 ) -> IngestSettings:
     if backend not in BACKENDS:
         raise ValueError(f"backend is {backend!r}; allowed are {', '.join(sorted(BACKENDS))}")
+    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int)):
+        raise TypeError(f"workers must be an integer, not {workers!r}")
     if workers is not None and workers < 0:
         raise ValueError(f"workers is {workers}; it must be 0 or more")
     check_numbers(records_per_shard, shuffle_seed)

@@ -6,7 +6,7 @@ it), or holds only what a run that never finished left behind. One run at a time
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -45,6 +45,7 @@ class Output:
         history: The generations that the new one is made from.
         begun: What the journal says of the run that is continued, or None if there is none.
         is_committed: Whether that run got as far as its commit.
+        discarded: Shards that an interrupted run had finished, and that were removed as this one does not continue it.
     """
 
     root: Path
@@ -55,6 +56,7 @@ class Output:
     history: tuple[PastGeneration, ...] = ()
     begun: dict[str, Any] | None = None
     is_committed: bool = False
+    discarded: int = 0
 
 
 @contextlib.contextmanager
@@ -82,6 +84,7 @@ def claim(root: Path, mode: Mode, *, resume: bool = False) -> Iterator[Output]:
             require_ours(root)
             output = _output(root, lock, mode, standing, begun)
             if begun is None:
+                output = replace(output, discarded=journal.finished())
                 journal.remove()
                 remove_unreferenced(root, standing, _made_from(root, standing))
             try:

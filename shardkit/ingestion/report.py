@@ -44,6 +44,8 @@ class IngestReport:
         lookalike_count: How many such pairs there are.
         dry_run: Whether the records were only judged.
         resumed: Shards taken over from the run that this one continued.
+        discarded: Shards that an interrupted run had finished, and that this one, which did not resume it, removed.
+        restored: Records stored whose ids had been deleted before.
         remarks: Column of the source -> what the contract makes of it, where none was given and it is not what one
             might expect: one whose name cannot name a field is left out.
         identity: Digest of all that decided which bytes were written; see `RunIdentity`.
@@ -60,6 +62,8 @@ class IngestReport:
     lookalike_count: int = 0
     dry_run: bool = False
     resumed: int = 0
+    discarded: int = 0
+    restored: int = 0
     remarks: Mapping[str, str] = field(default_factory=dict)
     identity: str = ""
 
@@ -102,6 +106,8 @@ class IngestReport:
             "dry_run": self.dry_run,
             "seconds": round(self.seconds, 3),
             "resumed_shards": self.resumed,
+            "discarded_shards": self.discarded,
+            "restored": self.restored,
             "remarks": dict(self.remarks),
             "identity": self.identity,
             "seen": self.seen,

@@ -13,6 +13,10 @@ from shardkit.ingestion.quarantine import Quarantine
 from shardkit.sources import Source
 from shardkit.store import versions
 
+RULES = "rules"
+"""Key of the journal for what was to become of bad records: no part of what decides which bytes a run writes."""
+_ORDER = "order of the fields"
+
 
 @dataclass(frozen=True)
 class Request:
@@ -66,6 +70,16 @@ class Request:
         }
 
 
+def contract_of(begun: Mapping[str, Any]) -> Contract | None:
+    """Return the contract of a run from what its journal says, or None if that is damaged."""
+    try:
+        fields = dict(begun["contract"])
+        order = fields.pop(_ORDER)
+        return Contract.from_dict({"fields": {name: fields[name] for name in order}, "records": begun[RULES]})
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
 def _ordered(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields with their order as a value: JSON objects are equal in any order."""
-    return dict(fields) | {"order of the fields": list(fields)}
+    return dict(fields) | {_ORDER: list(fields)}

@@ -134,12 +134,13 @@ def _carry_out(task: RewriteTask) -> ShardOutcome:
                 if checksum != reader.checksum(row, column):
                     raise _altered(task, shard, row, record_id, column)
             writer.append(record_id, payloads, checksums, reader.source_digest(row))
-        writer.finish()
+        digests = writer.finish()
     except BaseException:
         writer.abort()
         raise
     return ShardOutcome(
-        seal_shard(task.root, task.number, task.backend, task.columns, len(task.rows)), records=len(task.rows)
+        seal_shard(task.root, task.number, task.backend, task.columns, len(task.rows), digests),
+        records=len(task.rows),
     )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from typing import Any
 
+from shardkit.contract import Reason
 from shardkit.errors import IngestError, OutputError, SourceError, WorkerError
 from shardkit.ingestion.executor import run_ordered
 from shardkit.ingestion.identity import RunIdentity
@@ -16,7 +17,7 @@ from shardkit.ingestion.plan import plan_tasks
 from shardkit.ingestion.progress import ProgressBar
 from shardkit.ingestion.rejections import RejectionLog
 from shardkit.ingestion.report import DRY_RUN, REJECTED, REPORTS, IngestReport, write_reports
-from shardkit.ingestion.request import Request
+from shardkit.ingestion.request import RULES, Request
 from shardkit.ingestion.rewrite import RewriteTask, forget_open_shards, rewrite_shard, rewrite_tasks
 from shardkit.ingestion.tally import Tally
 from shardkit.ingestion.task import ShardTask, run_task
@@ -77,16 +78,16 @@ def _carry_on(run: "_Run", journal: Journal, output: Output) -> IngestReport:
     try:
         return _write(run, journal, output)
     except (OutputError, WorkerError) as error:
-        raise type(error)(f"{error}{_describe_kept(journal)}", **error.context) from error
+        raise type(error)(f"{error}{_describe_kept(journal)}", **error.context) from None
     except IngestError as error:
         if not run.was_aborted():  # nothing fits: there is nothing to go on with
             journal.remove()
             raise
         raise IngestError(
             f"{error}{_describe_kept(journal, ' and --on-bad skip')}", **error.context
-        ) from error
+        ) from None
     except KeyboardInterrupt as error:
-        raise KeyboardInterrupt(_describe_kept(journal).removeprefix("; ")) from error
+        raise type(error)(_describe_kept(journal).removeprefix("; ")) from None
 
 
 def _describe_kept(journal: Journal, further: str = "") -> str:
@@ -121,6 +122,8 @@ class _Run:
         self._started = time.monotonic()
         self._tally = Tally()
         self._resumed = 0
+        self._discarded = 0
+        self._restored = 0
         self._identity = RunIdentity({})
         self._reports = request.root / REPORTS / (DRY_RUN if is_dry else "")
         make_folder(self._reports)
@@ -132,17 +135,20 @@ class _Run:
         Raises:
             OutputError: It is not, or the system refused.
         """
+        self._discarded = output.discarded
         quarantine = self._request.quarantine
         described = self._request.describe(output.generation)
         self._identity = RunIdentity(described)
         described["first_shard"] = output.first_shard
+        rules = {RULES: self._request.contract.to_dict()["records"]}
         if output.begun is not None:
-            require_same_run(output.begun, described, output.root)
+            begun = {key: value for key, value in output.begun.items() if key != RULES}
+            require_same_run(begun, described, output.root)
             return
         if quarantine is not None:
             quarantine.check()
             quarantine.begin()
-        self._journal.begin(described)
+        self._journal.begin(described | rules)
 
     def write_shards(self, journal: Journal, output: Output) -> list[ShardEntry]:
         """Run all tasks, those that shuffle what the others wrote included, and return the shards of the data set."""
@@ -201,7 +207,7 @@ class _Run:
             raise SourceError(f"{self._request.source.name}: there are no records")
         if self.was_aborted():
             return (
-                'a record does not fit the contract, so nothing was stored (on_bad is "abort"; "skip" and '
+                'a record does not fit the contract, so nothing is stored (on_bad is "abort"; "skip" and '
                 '"quarantine" leave such records out)'
             )
         if not self._tally.accepted:
@@ -226,6 +232,9 @@ class _Run:
             next_shard=output.first_shard,
         )
         commit(output.root, manifest)
+        if previous is not None:
+            with Store(output.root) as store:
+                self._restored = _deleted(previous) - _deleted(store)
         return index
 
     def end(
@@ -250,6 +259,8 @@ class _Run:
             lookalike_count=0 if index is None else index.lookalike_count,
             dry_run=is_dry,
             resumed=self._resumed,
+            discarded=self._discarded,
+            restored=self._restored,
             remarks=request.remarks,
             identity=self._identity.hexdigest(),
         )
@@ -304,3 +315,8 @@ class _Run:
             "name": self._request.source.name,
             "ingests": [*(earlier if isinstance(earlier, list) else []), ingest],
         }
+
+
+def _deleted(store: Store) -> int:
+    """Return how many deleted records a generation lists."""
+    return sum(rejection.get("reason") == Reason.DELETED for rejection in store.rejected())

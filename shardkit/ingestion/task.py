@@ -130,9 +130,9 @@ class _Shard:
         """Make the shard durable and return its entry; None if nothing was appended."""
         if self._writer is None:
             return None
-        self._writer.finish()
+        digests = self._writer.finish()
         task = self._task
-        return seal_shard(task.root, task.number, task.backend, task.columns, self._count)
+        return seal_shard(task.root, task.number, task.backend, task.columns, self._count, digests)
 
     def abort(self) -> None:
         if self._writer is not None:

@@ -101,6 +101,7 @@ class RowSource:
         self.ignored.clear()
         rows = self._container.scan(self._wanted_for_ids(), self.ignored)
         first = 0
+        versions: dict[str, int] = {}
         while run := self._take(rows, size):
             ids, bad = [], {}
             for position, row in enumerate(run):
@@ -108,7 +109,11 @@ class RowSource:
                 ids.append(record_id)
                 if rejection is not None:
                     bad[position] = rejection
-            yield Part(first, ids, [row.mark for row in run], self._locate(run), bad)
+            marks = [row.mark for row in run]
+            current = self._versions_of(marks)
+            self._require_same(versions | current, versions)
+            versions |= current
+            yield Part(first, ids, marks, self._locate(run), bad, current)
             first += len(run)
 
     def place(self, mark: int) -> str:
@@ -154,6 +159,17 @@ class RowSource:
                 yield Rejection(part.ids[position], self.place(row.mark), row.reason, row.fault)
             else:
                 yield self._record(row, part.ids[position], contract, columns, files)
+        self._require_same(self._versions_of(part.marks), part.versions)
+
+    def _versions_of(self, marks: Sequence[int]) -> dict[str, int]:
+        """Return what the files that hold some rows look like now."""
+        return {path: stamp_file(path).changed for path in self._container.paths_of(marks)}
+
+    def _require_same(self, found: Mapping[str, int], expected: Mapping[str, int]) -> None:
+        """Make sure that no file was written to, or replaced, between two looks at it."""
+        changed = next((path for path, version in expected.items() if found.get(path) != version), None)
+        if changed is not None:
+            raise SourceError(f"{changed}: the {self.kind} changed while it was ingested; start again")
 
     def _take(self, rows: Iterator[Row], size: int) -> list[Row]:
         """Return the rows of the next part, `size` at most."""

@@ -41,6 +41,8 @@ class Part:
         locator: What `Source.read` needs to find the records again (a byte offset, paths, the records
             themselves); only the source that made it looks inside. Picklable.
         bad: Position in this part -> why the record cannot even be tried (bad id, malformed row).
+        versions: Files that hold the part -> `Stamp.changed` of each when it was scanned: what is read from them must
+            be what was scanned.
     """
 
     first: int
@@ -48,6 +50,7 @@ class Part:
     marks: Sequence[int]
     locator: Any  # Any: private to each source
     bad: dict[int, Rejection] = field(default_factory=dict)
+    versions: Mapping[str, int] = field(default_factory=dict)
 
 
 class Stamp(NamedTuple):

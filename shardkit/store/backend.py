@@ -44,8 +44,11 @@ class ShardWriter(Protocol):
             OutputError: The system refused the write, or the value is over a limit of the backend.
         """
 
-    def finish(self) -> None:
+    def finish(self) -> dict[str, str]:
         """Write what is left and fsync every file and new folder: the shard is complete under its own path.
+
+        Returns:
+            Path of a file, relative to the data set -> its digest, of those whose digest was taken on the way.
 
         Raises:
             OutputError: The system refused; nothing of this shard may be used then.

@@ -1,6 +1,6 @@
 """The shard backends there are, and what is done with a shard whatever its backend."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from shardkit.store.backend import Backend, Column, ShardWriter
@@ -32,7 +32,14 @@ def create_shard(root: Path, number: int, backend: str, columns: Sequence[Column
     return BACKENDS[backend].create(root, number, columns)
 
 
-def seal_shard(root: Path, number: int, backend: str, columns: Sequence[Column], count: int) -> ShardEntry:
+def seal_shard(
+    root: Path,
+    number: int,
+    backend: str,
+    columns: Sequence[Column],
+    count: int,
+    digests: Mapping[str, str] | None = None,
+) -> ShardEntry:
     """Return the manifest entry of a finished shard, with size and digest of each file as they are on disk.
 
     Args:
@@ -41,20 +48,22 @@ def seal_shard(root: Path, number: int, backend: str, columns: Sequence[Column],
         backend: A key of `BACKENDS`.
         columns: Of the contract.
         count: Rows appended, at least 1.
+        digests: What `ShardWriter.finish` returned; the other files are read back.
 
     Raises:
         OutputError: A file cannot be read back.
     """
-    files = [seal_file(root, path) for path in BACKENDS[backend].file_paths(number, columns)]
+    known = digests or {}
+    files = [seal_file(root, path, known.get(path)) for path in BACKENDS[backend].file_paths(number, columns)]
     return ShardEntry(number, backend, count, tuple(files))
 
 
-def seal_file(root: Path, relative: str) -> FileEntry:
-    """Return the manifest entry of a finished file.
+def seal_file(root: Path, relative: str, digest: str | None = None) -> FileEntry:
+    """Return the manifest entry of a finished file, whose digest is taken by reading it back if it is not known.
 
     Raises:
         OutputError: It cannot be read back.
     """
     path = root / relative
     with refusals(path):
-        return FileEntry(relative, path.stat().st_size, digest_file(path))
+        return FileEntry(relative, path.stat().st_size, digest_file(path) if digest is None else digest)

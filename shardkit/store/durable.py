@@ -121,6 +121,8 @@ def make_folder(path: Path) -> None:
     """
     if path.is_dir():
         return
+    if path.exists() or path.is_symlink():
+        raise OutputError(f"{path}: is not a folder; choose another path")
     make_folder(path.parent)
     with refusals(path):
         path.mkdir(exist_ok=True)

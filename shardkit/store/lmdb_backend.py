@@ -156,7 +156,7 @@ class LmdbWriter:
                     f"not {fixed_size}"
                 )
 
-    def finish(self) -> None:
+    def finish(self) -> dict[str, str]:
         """Write the last batch, sync, and rename the file."""
         with _refusals(self._path):
             self._write_batch()
@@ -165,6 +165,7 @@ class LmdbWriter:
         self._early_sync.close()
         sync_file(self._partial)
         publish(self._partial, self._path)
+        return {}  # pages are LMDB's to lay out
 
     def abort(self) -> None:
         """Remove the unfinished file."""

@@ -74,6 +74,10 @@ def _why_none(root: Path) -> str:
         return "does not exist"
     if not root.is_dir():
         return "is not a folder; a data set is a folder that holds manifest.json"
+    if (root / "ingest" / "run.json").exists():
+        return (
+            "is not a data set yet: an ingest was interrupted there; go on with the same ingest and --resume"
+        )
     leftovers = [name for name in ("shards", "index", MANIFEST_PARTIAL) if (root / name).exists()]
     if leftovers:
         return (

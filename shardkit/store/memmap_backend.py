@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import xxhash
 
 from shardkit.contract import Payload
 from shardkit.errors import CorruptShardError, OutputError
@@ -34,6 +35,7 @@ from shardkit.store.npy import OFFSET, check_npy, check_offsets, map_integers, m
 
 _BUFFER = 1 << 20
 _SYNCS_AT_ONCE = 8
+_SHARDS = "shards"
 _ID = "id"
 _CHECKSUM = "checksum.npy"
 _SOURCE_DIGEST = "source-digest.npy"  # with a hyphen: no field can have that name
@@ -62,7 +64,7 @@ class MemmapBackend:
 
     def shard_path(self, number: int) -> str:
         """Return the shard's folder."""
-        return f"shards/{number:05d}"
+        return f"{_SHARDS}/{number:05d}"
 
     def file_paths(self, number: int, columns: Sequence[Column]) -> list[str]:
         """Return the files of the shard."""
@@ -151,9 +153,13 @@ class _VariableWriter:
         self._offsets = _FixedWriter(folder / offsets, OFFSET, ())
         self._end = 0
         self._offsets.append(bytes(8))
+        self.data_name = data
+        self.digest = xxhash.xxh3_128()
+        """Of what is meant to be in the file: taken while it is at hand, it spares reading the file back."""
 
     def append(self, payload: Payload) -> None:
         self._stream.write(payload)
+        self.digest.update(payload)
         self._end += len(payload)
         self._offsets.append(self._end.to_bytes(8, "little"))
         self._early_sync.advance(len(payload))
@@ -217,13 +223,18 @@ class MemmapWriter:
             for writer, payload in zip(self._columns, payloads, strict=True):
                 writer.append(payload)
 
-    def finish(self) -> None:
+    def finish(self) -> dict[str, str]:
         """Fill in the headers, fsync, and rename the folder."""
         with refusals(self._partial), ThreadPoolExecutor(_SYNCS_AT_ONCE) as background:
             for done in [background.submit(writer.finish) for writer in self._writers]:
                 done.result()  # all at once: each fsync only waits, and the system writes them together
         sync_file(self._partial)
         publish(self._partial, self._path)
+        return {
+            f"{_SHARDS}/{self._path.name}/{writer.data_name}": writer.digest.hexdigest()
+            for writer in self._writers
+            if isinstance(writer, _VariableWriter)
+        }
 
     def abort(self) -> None:
         """Remove the unfinished folder."""

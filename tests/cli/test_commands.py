@@ -1,5 +1,6 @@
 """The commands print results on stdout, messages on stderr, and exit with 0, 1 or 2."""
 
+import contextlib
 import json
 import os
 import signal
@@ -166,3 +167,38 @@ def test_an_interrupted_ingest_leaves_no_data_set_and_is_resumed(
 def test_help_lists_the_commands() -> None:
     text = shardkit("--help")
     assert all(command in text for command in ("ingest", "verify", "info", "get", "contract"))
+
+
+@pytest.mark.parametrize("gap", [0.0, 0.1, 0.4])
+def test_a_second_ctrl_c_ends_an_ingest_at_once(raw: Path, tmp_path: Path, gap: float) -> None:
+    with Image.open(raw / "cat" / "01.jpg") as image:
+        image.resize((3000, 3000)).save(raw / "cat" / "large.jpg")
+    for copy in range(60):
+        (raw / "cat" / f"large-{copy}.jpg").hardlink_to(raw / "cat" / "large.jpg")
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "shardkit", "ingest", str(raw), str(out), "--workers", "2"]
+    command += ["--records-per-shard", "4"]
+    run = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    while not list(out.glob("shards/*")):
+        time.sleep(0.01)
+        assert run.poll() is None
+    os.kill(run.pid, signal.SIGINT)
+    time.sleep(gap)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(run.pid, signal.SIGINT)
+    _, errors = run.communicate(timeout=30)
+    assert run.returncode in (130, -signal.SIGINT), errors  # the latter if Python is on its way out already
+    assert "Traceback" not in errors
+    again = subprocess.run([*command, "--resume"], capture_output=True, text=True)
+    assert again.returncode == 0, again.stderr
+
+
+def test_workers_that_cannot_be_started_end_the_run(raw: Path, tmp_path: Path) -> None:
+    script = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (22, 22)); "
+        "sys.argv[0] = 'shardkit'; from shardkit.cli import main; main()"
+    )
+    command = [sys.executable, "-c", script, "ingest", str(raw), str(tmp_path / "out"), "--workers", "8"]
+    run = subprocess.run([*command, "--records-per-shard", "1"], capture_output=True, text=True, timeout=60)
+    assert run.returncode != 0
+    assert "Traceback" not in run.stderr

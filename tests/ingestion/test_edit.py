@@ -131,10 +131,10 @@ def test_deleting_leaves_records_out_and_all_others_in_their_order(tmp_path: Pat
 def test_deleted_ids_may_be_appended_again(tmp_path: Path) -> None:
     start(tmp_path / "out", "a", "b")
     delete(tmp_path / "out", ["a"], workers=0)
-    ingest(records("a"), tmp_path / "out", workers=0, append=True)
+    assert ingest(records("a", "c"), tmp_path / "out", workers=0, append=True).restored == 1
     with Store(tmp_path / "out") as store:
-        assert list(store.ids) == ["b", "a"]
-    assert verify(tmp_path / "out", records("b", "a"), workers=0).ok
+        assert list(store.ids) == ["b", "a", "c"]
+    assert verify(tmp_path / "out", records("b", "a", "c"), workers=0).ok
 
 
 def test_a_single_str_is_no_list_of_ids(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardkit import ArrayField, Contract, LabelField, ingest, verify
+from shardkit import ArrayField, Contract, LabelField, RecordRules, Store, ingest, verify
 from shardkit.errors import IngestError, OutputError, ShardkitError, SourceError
 
 BACKENDS = ("memmap", "lmdb")
@@ -321,3 +321,21 @@ def test_a_journal_of_another_generation_is_refused(tmp_path: Path) -> None:
     shutil.copytree(tmp_path / "journal", out / "ingest")
     with pytest.raises(OutputError, match="without --resume"):
         run(out, resume=True)
+
+
+def test_a_run_is_resumed_under_its_own_contract_if_none_is_given(tmp_path: Path) -> None:
+    contract = Contract(
+        {"x": ArrayField("int64", (2,), min=-100), "label": LabelField(num_classes=10)},
+        RecordRules(on_bad="skip"),
+    )
+    with pytest.raises(Interrupted):
+        ingest(records(20), tmp_path / "out", contract, workers=0, records_per_shard=SIZE)
+    report = ingest(records(), tmp_path / "out", workers=0, records_per_shard=SIZE, resume=True)
+    assert (report.resumed, report.stored) == (2, COUNT)
+    with Store(tmp_path / "out") as store:
+        assert store.contract == contract
+
+
+def test_finished_shards_that_are_not_resumed_are_counted(tmp_path: Path) -> None:
+    interrupt(tmp_path / "out", 20)
+    assert run(tmp_path / "out").discarded == 2

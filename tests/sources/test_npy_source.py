@@ -334,3 +334,16 @@ def test_an_array_that_no_field_takes_is_passed_over_and_counted(tmp_path: Path)
     np.savez(path, spectrum=np.zeros((3, 2), "complex64"))
     with pytest.raises(SourceError, match="'spectrum' is of dtype complex64, which no field takes"):
         open_source(path)
+
+
+def test_an_array_of_an_npz_whose_name_was_lost_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "c.npz"
+    np.savez(path, id=np.array(["a", "b"]), x=np.arange(2))
+    data = path.read_bytes()
+    assert data.count(b"id.npy") == 2
+    path.write_bytes(data.replace(b"id.npy", b"id.npx"))
+    with pytest.raises(SourceError, match=r"'id\.npx' is an array.*damaged"):
+        open_source(str(path))
+    path.write_bytes(data[: data.rindex(b"id.npy")] + b"id.npx" + data[data.rindex(b"id.npy") + 6 :])
+    with pytest.raises(SourceError, match=r"id\.np"):
+        open_source(str(path))

@@ -22,7 +22,7 @@ from shardkit.contract import (
     TextField,
 )
 from shardkit.errors import SourceError
-from shardkit.sources import RawRecord, RowSource, Source, columns
+from shardkit.sources import RawRecord, RowSource, Source, columns, open_source
 from shardkit.sources.container import Row
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -345,3 +345,25 @@ def test_no_number_is_proposed_a_type_that_loses_its_digits(values: list[Any], e
     source = RowSource(Rows("r", rows, ("x",)))
     assert source.propose() == Contract({"x": expected})
     assert ("x" in source.remarks) is (expected.kind != "scalar")
+
+
+@pytest.mark.parametrize("replaces", [False, True])
+def test_a_file_that_changes_while_it_is_ingested_is_refused(tmp_path: Path, replaces: bool) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text("id,label\n" + "".join(f"{row},cat\n" for row in range(6)))
+    source = open_source(str(table))
+    contract = Contract.from_dict({"fields": {"label": {"type": "label", "classes": ["cat", "dog"]}}})
+    source.require(contract)
+    parts = source.parts(2)
+    first, second = next(parts), next(parts)
+    assert len(list(source.read(first, contract))) == 2
+    changed = table.read_text().replace("cat", "dog")
+    if replaces:
+        (tmp_path / "new.csv").write_text(changed)
+        (tmp_path / "new.csv").rename(table)
+    else:
+        table.write_text(changed)
+    with pytest.raises(SourceError, match="changed while it was ingested; start again"):
+        list(source.read(second, contract))
+    with pytest.raises(SourceError, match="changed while it was ingested; start again"):
+        next(parts)

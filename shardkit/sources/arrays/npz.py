@@ -15,6 +15,7 @@ from zipfile import ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 import numpy as np
 
 from shardkit.contract import Field
+from shardkit.contract.npy import MAGIC
 from shardkit.errors import SourceError
 from shardkit.sources.arrays.columns import (
     Array,
@@ -134,12 +135,22 @@ class NpzContainer:
             for info in archive.infolist():
                 name = info.filename.removesuffix(_SUFFIX)
                 if name == info.filename:
+                    self._require_no_array(archive, info)
                     self._passed_over[_NO_ARRAY] += 1
                     continue
                 if name in members:
                     raise SourceError(f"{self.name}: two members are named {info.filename!r}")
                 members[name] = self._read_member(archive, info)
         return members
+
+    def _require_no_array(self, archive: ZipFile, info: ZipInfo) -> None:
+        """Refuse an array whose name was lost: its values would be missing without a word."""
+        with self._stream(archive, info) as stream:
+            if info.file_size >= len(MAGIC) and stream.read(len(MAGIC)) == MAGIC:
+                raise SourceError(
+                    f"{self.name}: member {info.filename!r} is an array, but its name does not end in {_SUFFIX}: the "
+                    "archive is damaged, or not of numpy's making; save it anew"
+                )
 
     def _read_member(self, archive: ZipFile, info: ZipInfo) -> _Member:
         where = f"{self.name} member {info.filename!r}"

@@ -131,7 +131,8 @@ def _terminate(_signal: int, _frame: FrameType | None) -> None:
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:
     """Stop in good order; at the second Ctrl-C at once, which leaves what a crash leaves: nothing that counts."""
     signal.signal(signal.SIGINT, _leave)
-    print("shardkit: stopping; press Ctrl-C again to stop at once", file=sys.stderr)
+    if sys.stderr is not None and sys.stderr.isatty():
+        print("\nshardkit: stopping; press Ctrl-C again to stop at once", file=sys.stderr)
     raise KeyboardInterrupt
 
 

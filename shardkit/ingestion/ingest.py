@@ -95,7 +95,7 @@ def ingest(
     source = open_source(raw)
     _require_apart(source, root, quarantine)
     if contract is None and resume:
-        contract = _contract_before(root)
+        contract = _contract_before(root, mode)
     agreed = _agreed(contract, source, root, mode, policies or {}, on_bad, quarantine)
     source.require(agreed)
     remarks = source.remarks if contract is None and mode != "append" else {}
@@ -111,12 +111,13 @@ def ingest(
         return carry_out(request, output)
 
 
-def _contract_before(root: Path) -> Contract | None:
+def _contract_before(root: Path, mode: Mode) -> Contract | None:
     """Return the contract of the run that is to be resumed, or of the data set that it came to, if there is either."""
     begun = Journal(root).begun()
     if begun is not None:
         return contract_of(begun)
-    return load_manifest(root).contract if (root / MANIFEST_NAME).exists() else None
+    is_done = mode == "new" and (root / MANIFEST_NAME).exists()
+    return load_manifest(root).contract if is_done else None
 
 
 def _mode(overwrite: bool, append: bool, resume: bool, dry_run: bool) -> Mode:

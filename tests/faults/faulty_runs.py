@@ -14,7 +14,7 @@ from fault_tracer import Call
 
 from shardkit.ingestion.report import REPORTS
 
-_OF_THE_RUN = ("seconds", "resumed_shards", "out")
+_OF_THE_RUN = ("seconds", "resumed_shards", "discarded_shards", "out")
 """Of a summary: what differs between a run and one that was resumed, or that wrote to another place."""
 
 SECONDS_AT_MOST = 30

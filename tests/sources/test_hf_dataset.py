@@ -241,3 +241,21 @@ def test_a_stamp_has_the_bytes_of_binary_columns_and_tells_of_the_files_of_a_par
     for size in (1, 9):
         stamps = [stamp for part in source.parts(size) for stamp in source.stamps(part, CAPTION)]
         assert [stamp.bytes for stamp in stamps] == [7, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("state.json", '{"_data_files": 5}'),
+        ("state.json", '{"_data_files": [5]}'),
+        ("dataset_dict.json", '{"splits": 5}'),
+    ],
+)
+def test_a_description_that_lists_no_files_is_refused_in_one_line(
+    tmp_path: Path, name: str, content: str
+) -> None:
+    for each in ("state.json", "dataset_info.json"):
+        (tmp_path / each).write_text("{}")
+    (tmp_path / name).write_text(content)
+    with pytest.raises(SourceError, match=r"lists|splits"):
+        open_source(str(tmp_path))

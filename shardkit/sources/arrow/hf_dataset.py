@@ -221,7 +221,8 @@ def _list_files(path: str) -> list[str]:
     """
     if os.path.isfile(os.path.join(path, "dataset_dict.json")):
         splits = _read_json(path, "dataset_dict.json").get("splits")
-        shown = [os.path.join(path, split) for split in splits if isinstance(split, str)] if splits else []
+        named = splits if isinstance(splits, list) else []
+        shown = [os.path.join(path, split) for split in named if isinstance(split, str)]
         raise SourceError(
             f"{path}: holds several splits; ingest one of them: {', '.join(shown[:20]) or 'none is named'}"
         )
@@ -232,9 +233,10 @@ def _list_files(path: str) -> list[str]:
             f"load it with datasets, call flatten_indices() and save it again"
         )
     listed = state.get("_data_files")
-    files: list[Any] = [file.get("filename") for file in listed or () if isinstance(file, Mapping)]
+    entries = listed if isinstance(listed, list) else []
+    files: list[Any] = [file.get("filename") if isinstance(file, Mapping) else file for file in entries]
     wrong = [name for name in files if not isinstance(name, str) or os.path.basename(name) != name]
-    if not isinstance(listed, list) or not files or wrong:
+    if not files or wrong:
         found = f"{wrong[0]!r}, which is no name of a file in this folder" if wrong else "no files"
         raise SourceError(f"{os.path.join(path, 'state.json')}: lists {found}; save the data set again")
     return files

@@ -78,7 +78,22 @@ def test_ingest_many_takes_times_and_memory(tmp_path: Path) -> None:
     assert report["peak_bytes_of_parent"] > 0
 
 
-NAMES = ["random_reads", "ingest_speed", "ingest_costs", "ingest_peers", "ingest_many", "open_large"]
+def test_delivery_measures_order_sampler_first_batch_and_state(tmp_path: Path) -> None:
+    options = ("--records", "600", "--rows", "5000", "--repetitions", "1")
+    report = run_small("delivery", tmp_path, "--folder", str(tmp_path), *options)
+
+    assert [len(report[name]) for name in ("order", "overhead", "first_batches", "states")] == [1, 1, 1, 1]
+
+
+NAMES = [
+    "delivery",
+    "random_reads",
+    "ingest_speed",
+    "ingest_costs",
+    "ingest_peers",
+    "ingest_many",
+    "open_large",
+]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -143,24 +143,20 @@ def test_the_matrix_passes(path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [1, 2, 63, 64, 65, 1000])
+@pytest.mark.parametrize("count", [1, 2, 63, 65, 300])
 def test_the_matrix_passes_at_every_size(tmp_path: Path, count: int) -> None:
     records = [{"id": f"r{row}", "label": row % 5, "age": 0.0} for row in range(count)]
     ingest(records, tmp_path / "out", CONTRACT, workers=0, records_per_shard=50)
-    proof = verify_delivery(
-        tmp_path / "out",
-        ranks=(1, 2, 7),
-        workers=(0, 1, 4),
-        epochs=2,
-        batch_sizes=(1 if count < 100 else 64, 8),
-    )
+    proof = verify_delivery(tmp_path / "out", ranks=(1, 2, 7), workers=(0,), batch_sizes=(8, 64))
     assert proof.ok, [result.setting.describe() for result in proof.results if not result.ok]
 
 
 @pytest.mark.slow
-def test_workers_that_are_spawned_pass_too(path: Path) -> None:
-    proof = verify_delivery(path, ranks=(2,), workers=(2,), epochs=1, start_methods=("spawn", "forkserver"))
-    assert proof.ok
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than this machine has CPUs
+@pytest.mark.parametrize("workers", [1, 4])
+def test_the_matrix_passes_with_more_workers_than_batches(path: Path, workers: int) -> None:
+    proof = verify_delivery(path, ranks=(2,), workers=(workers,), epochs=1, batch_sizes=(40,))
+    assert proof.ok, [result.setting.describe() for result in proof.results if not result.ok]
 
 
 def test_a_large_data_set_is_sampled(path: Path) -> None:

@@ -127,7 +127,7 @@ def _load_state(rows: int) -> tuple[float, float]:
     def go_on() -> None:
         order = epoch_order("global", rows, dataset_id="a", seed=0, epoch=3)
         partition = Partition(rows, 0, 1, BATCH, "pad", start=rows // 10 * 9)
-        next(BatchIterator(order, partition, 3, lambda: None))
+        next(BatchIterator(order, partition, 3, 0, False, lambda: None))
 
     seconds = _time(go_on)
     tracemalloc.start()

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         ShardLoader,
         ShardSampler,
         collate,
+        sample_rng,
     )
     from shardkit.store import Store, describe
     from shardkit.verification import VerifyReport, verify
@@ -71,6 +72,7 @@ __all__ = [
     "infer",
     "ingest",
     "prune",
+    "sample_rng",
     "verify",
     "verify_delivery",
     "verify_loader",
@@ -104,6 +106,7 @@ _HOMES = {
     "ShardLoader": "shardkit.reading",
     "ShardSampler": "shardkit.reading",
     "collate": "shardkit.reading",
+    "sample_rng": "shardkit.reading",
     "VerifyReport": "shardkit.verification",
     "verify": "shardkit.verification",
     "DeliveryReport": "shardkit.verification.delivery",

@@ -17,6 +17,7 @@ from shardkit.reading.collate import Sample
 from shardkit.reading.decode import SampleReader
 from shardkit.reading.guard import Transform, TransformGuard
 from shardkit.reading.marked import MarkedRows
+from shardkit.reading.randomness import Draws, begin_sample, transforming
 from shardkit.reading.selection import Columns, select_rows, the_label_field
 from shardkit.store import IdSequence, Store
 
@@ -134,16 +135,14 @@ class ShardDataset(Dataset[Sample | None]):
         """
         rows = [self._row(index) for index in indices]
         samples = self._samples(rows)
+        if self._guard is not None:
+            samples = self._all_transformed(rows, samples, getattr(indices, "draws", None))
         is_pad = getattr(indices, "is_pad", None)
-        delivered = [
-            None if sample is None else self._transformed(row, sample)
-            for row, sample in zip(rows, samples, strict=True)
-        ]
         if is_pad is not None:
-            for sample, mark in zip(delivered, is_pad.tolist(), strict=True):
+            for sample, mark in zip(samples, is_pad.tolist(), strict=True):
                 if sample is not None:
                     sample["is_pad"] = mark
-        return delivered
+        return samples
 
     def get(self, record_id: str) -> Sample | None:
         """Return the sample with an id; None if the transform filtered it.
@@ -315,12 +314,12 @@ class ShardDataset(Dataset[Sample | None]):
             raise IndexError(f"{self._path}: index {row} is out of range: there are {self._count} records")
         return row % self._count
 
-    def _samples(self, rows: list[int]) -> Sequence[Sample | None]:
+    def _samples(self, rows: list[int]) -> list[Sample | None]:
         """Return the samples of some rows, those that are damaged as None if they may be skipped."""
         if self._skipped is None:
-            return self._reader.samples(rows)
+            return [*self._reader.samples(rows)]
         try:
-            return self._reader.samples(rows)
+            return [*self._reader.samples(rows)]
         except CorruptShardError:
             return [self._sample_or_none(row, self._skipped) for row in rows]
 
@@ -330,6 +329,17 @@ class ShardDataset(Dataset[Sample | None]):
         except CorruptShardError:
             skipped.mark(row)
             return None
+
+    def _all_transformed(
+        self, rows: list[int], samples: list[Sample | None], draws: Draws | None
+    ) -> list[Sample | None]:
+        delivered: list[Sample | None] = []
+        with transforming(draws):
+            for place, (row, sample) in enumerate(zip(rows, samples, strict=True)):
+                if sample is not None and draws is not None:
+                    begin_sample(draws, place, sample["id"])
+                delivered.append(None if sample is None else self._transformed(row, sample))
+        return delivered
 
     def _transformed(self, row: int, sample: Sample) -> Sample | None:
         if self._guard is None:

@@ -2,14 +2,13 @@
 
 import os
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from os import PathLike
-from typing import Any, SupportsIndex
 
 import numpy.typing as npt
 
-from shardkit.reading.batches import BatchIterator, BatchPlan
+from shardkit.reading.batches import BatchIterator, BatchRows
 from shardkit.reading.collate import Batch
 from shardkit.reading.dataset import OnError, ShardDataset
 from shardkit.reading.delivery import read_rows
@@ -17,12 +16,13 @@ from shardkit.reading.guard import Transform
 from shardkit.reading.integer import require_integer
 from shardkit.reading.order import Shuffle
 from shardkit.reading.partition import Tail
+from shardkit.reading.rank_batches import RankBatches
 from shardkit.reading.sampling import Weights
 
 _AHEAD = 2  # batches made or in the making for each thread, beyond the one handed out
 
 
-class ShardLoader:
+class ShardLoader(RankBatches):
     """The batches of one rank, made by threads in this process: nothing is sent between processes.
 
     The sequence is that of a `ShardIterableDataset` with the same arguments, for any number of threads. An exception
@@ -83,108 +83,36 @@ class ShardLoader:
         num_samples: int | None = None,
         stratify: str | None = None,
     ) -> None:
-        self.dataset = ShardDataset(
-            path, transform, fields, verify_checksums, may_reshape, may_filter, on_error
-        )
+        data = ShardDataset(path, transform, fields, verify_checksums, may_reshape, may_filter, on_error)
+        which = (batch_size, shuffle, seed, tail, rank, world_size, rows, weights, num_samples, stratify)
+        super().__init__(data, *which)
         self._threads = _usable_cpus() if threads is None else require_integer("threads", threads)
         if self._threads < 1:
             raise ValueError(f"threads must be 1 or more, not {self._threads}")
-        self._plan = BatchPlan(
-            self.dataset,
-            batch_size,
-            shuffle,
-            seed,
-            tail,
-            rank,
-            world_size,
-            rows,
-            weights,
-            num_samples,
-            stratify,
-        )
-        self._position: int | None = None
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.dataset.describe()}>"
-
-    def __len__(self) -> int:
-        """Number of batches of this rank in the next iteration."""
-        return len(self._plan)
 
     def __iter__(self) -> Iterator[Batch]:
-        batches = self._plan.begin()
-        self._position = batches.position
-        return self._deliver(batches)
-
-    @property
-    def epoch(self) -> int:
-        """The epoch of the next iteration."""
-        return self._plan.epoch
-
-    def set_epoch(self, epoch: SupportsIndex) -> None:
-        """Choose the epoch of the next iteration.
-
-        Raises:
-            TypeError: `epoch` is no integer.
-            ValueError: It is negative, or does not fit 63 bits.
-        """
-        if require_integer("epoch", epoch) != self.epoch:
-            self._position = None
-        self._plan.set_epoch(epoch)
-
-    def set_weights(self, weights: Mapping[str, float]) -> None:
-        """Change the weights of some records by id, for the epochs that begin from now on.
-
-        Raises:
-            ValueError: There are no weights, or one is negative or not finite, or all are 0 then.
-            RecordNotFoundError: No record has one of the ids.
-        """
-        self._plan.set_weights(weights)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return what was delivered as of the last batch handed out, as a few plain values for a checkpoint."""
-        return self._plan.state_dict() if self._position is None else self._plan.at(self._position)
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state: the next iteration of its epoch delivers what was not delivered yet, exactly once.
-
-        Ranks, threads and batch size may be others than when it was saved.
-
-        Raises:
-            StateError: It was saved with another data set, generation or sampling.
-        """
-        self._position = None
-        self._plan.load_state_dict(state)
-
-    @property
-    def filtered(self) -> list[str]:
-        """Ids of the samples that the transform has left out; see `ShardDataset.filtered`."""
-        return self.dataset.filtered
-
-    @property
-    def skipped(self) -> list[str]:
-        """Ids of the damaged records that were left out; see `ShardDataset.skipped`."""
-        return self.dataset.skipped
+        return self._deliver(self._begin())
 
     def _deliver(self, batches: BatchIterator) -> Iterator[Batch]:
         """Yield the batches in order; the threads end with the iteration, however it ends."""
         pool = ThreadPoolExecutor(self._threads, thread_name_prefix="shardkit")
-        coming: deque[tuple[int, Future[Batch]]] = deque()
+        coming: deque[tuple[BatchRows, Future[Batch]]] = deque()
         try:
-            for rows in batches:
-                coming.append((rows.end, pool.submit(read_rows, self.dataset, rows)))
+            for rows in batches.ahead():
+                coming.append((rows, pool.submit(read_rows, self.dataset, rows)))
                 if len(coming) > _AHEAD * self._threads:
-                    yield self._take(coming)
+                    yield _take(batches, coming)
             while coming:
-                yield self._take(coming)
+                yield _take(batches, coming)
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
-    def _take(self, coming: "deque[tuple[int, Future[Batch]]]") -> Batch:
-        end, batch = coming.popleft()
-        made = batch.result()
-        self._position = end
-        return made
+
+def _take(batches: BatchIterator, coming: deque[tuple[BatchRows, Future[Batch]]]) -> Batch:
+    rows, made = coming.popleft()
+    batch = made.result()
+    batches.hand_out(rows)
+    return batch
 
 
 def _usable_cpus() -> int:

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,13 @@ Weights = Mapping[str, float] | Sequence[float] | npt.NDArray[Any]
 
 
 class Sampling(ABC):
-    """The rows of an epoch."""
+    """The rows of an epoch.
+
+    Attributes:
+        is_repeating: Whether an epoch may hold a row more than once.
+    """
+
+    is_repeating: ClassVar[bool] = False
 
     @abstractmethod
     def __len__(self) -> int:
@@ -90,6 +96,8 @@ class WeightedRows(Sampling):
         rows: Those drawn from, or None for all.
         count: Draws in an epoch.
     """
+
+    is_repeating = True
 
     def __init__(
         self, weights: npt.NDArray[np.float64], rows: npt.NDArray[np.int64] | None, count: int

@@ -344,7 +344,7 @@ class ShardDataset(Dataset[Sample | None]):
     def _transformed(self, row: int, sample: Sample) -> Sample | None:
         if self._guard is None:
             return sample
-        result = self._guard(sample, lambda: self._reader.where(row))
+        result = self._guard(sample, lambda: self._store.where(row))
         if result is None and self._filtered is not None:
             self._filtered.mark(row)
         return result if result is None else self._reader.mark(result)

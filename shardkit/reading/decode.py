@@ -16,7 +16,7 @@ import torch
 from shardkit.contract import Field, Payload
 from shardkit.errors import CorruptShardError, FormatError
 from shardkit.reading.collate import PaddedSample, Sample
-from shardkit.store import BACKENDS, Store
+from shardkit.store import Store
 
 
 @dataclass(frozen=True)
@@ -118,12 +118,6 @@ class SampleReader:
             return sample
         return PaddedSample(sample, self._paddings)
 
-    def where(self, row: int) -> str:
-        """Return how a message names a row: shard, row within the shard, and id."""
-        shard, shard_row = self._store.locate(row)
-        path = self._store.path / BACKENDS[shard.backend].shard_path(shard.number)
-        return f"{path}: row {shard_row} (id {self._store.id_of(row)!r})"
-
     def _part(self, name: str, verify_checksums: bool | None) -> Part:
         column = next(number for number, column in enumerate(self._store.columns) if column.name == name)
         field = self._store.contract.fields[name]
@@ -151,7 +145,7 @@ class SampleReader:
             return part.field.decode(payload)
         except FormatError as error:
             raise CorruptShardError(
-                f"{self.where(row)}, field {part.name!r}: cannot be decoded: {type(error).__name__}: {error}; "
+                f"{self._store.where(row)}, field {part.name!r}: cannot be decoded: {type(error).__name__}: {error}; "
                 f"`shardkit verify` tells whether the shard was altered"
             ) from None
 

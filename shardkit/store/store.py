@@ -123,6 +123,18 @@ class Store:
         position = bisect_right(self._starts, row) - 1
         return self.manifest.shards[position], row - self._starts[position]
 
+    def where(self, row: int) -> str:
+        """Return how a message names a row: shard, row within the shard, id, and what was ingested last.
+
+        Raises:
+            IndexError: There is no such row.
+        """
+        shard, shard_row = self.locate(row)
+        name = self.manifest.source.get("name")
+        source = f", ingested from {name}" if isinstance(name, str) else ""
+        path = self.path / BACKENDS[shard.backend].shard_path(shard.number)
+        return f"{path}: row {shard_row} (id {self.id_of(row)!r}{source})"
+
     def payload(self, row: int, column: int) -> Payload:
         """Return one payload, as bytes or a read-only view; either may be kept.
 
@@ -158,11 +170,9 @@ class Store:
         expected = reader.checksum(shard_row, column)
         found = xxhash.xxh3_64_intdigest(payload, id_hash(self._index.encoded_id(row)))
         if found != expected:
-            shard, _ = self.locate(row)
             raise CorruptShardError(
-                f"{self.path / BACKENDS[shard.backend].shard_path(shard.number)}: row {shard_row} "
-                f"(id {self._index.id_of(row)!r}), field {self.columns[column].name!r}: has checksum "
-                f"{found:016x}, stored is {expected:016x}; it was altered: restore it, or ingest again"
+                f"{self.where(row)}, field {self.columns[column].name!r}: has checksum {found:016x}, stored is "
+                f"{expected:016x}; it was altered: restore it, or ingest again"
             )
 
     def stored_id(self, row: int) -> str:

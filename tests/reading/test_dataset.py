@@ -255,7 +255,10 @@ def test_fixed_size_values_are_checked_only_if_asked_for(memmap_path: Path) -> N
 def test_damage_is_still_named_where_checksums_are_not_looked_at(memmap_path: Path) -> None:
     file = memmap_path / "shards/00000/image.bin"
     file.write_bytes(bytes(file.stat().st_size))
-    with pytest.raises(CorruptShardError, match=r"shards/00000: row 1 \(id 'folder/1\.png'\), field 'image'"):
+    with pytest.raises(
+        CorruptShardError,
+        match=r"shards/00000: row 1 \(id 'folder/1\.png', ingested from test\), field 'image'",
+    ):
         ShardDataset(memmap_path, verify_checksums=False)[1]
 
 
@@ -289,7 +292,9 @@ def test_a_transform_that_breaks_its_promise_is_an_error_naming_the_sample(
     memmap_path: Path, transform: Any, words: str
 ) -> None:
     data = ShardDataset(memmap_path, transform=transform)
-    with pytest.raises(TransformError, match=r"shards/00001: row 2 \(id 'folder/6\.png'\): .*" + words):
+    with pytest.raises(
+        TransformError, match=r"shards/00001: row 2 \(id 'folder/6\.png', ingested from test\): .*" + words
+    ):
         data[6]
 
 

@@ -175,7 +175,8 @@ def test_a_transform_error_in_a_worker_names_the_sample_and_the_cause(memmap_pat
         kind, text = error_of(loader)
         assert kind is TransformError
         assert re.search(
-            r"shards/0000\d: row \d \(id 'folder/[258]\.png'\).*raised ZeroDivisionError: nothing", text
+            r"shards/0000\d: row \d \(id 'folder/[258]\.png', ingested from test\).*raised ZeroDivisionError: nothing",
+            text,
         )
 
 
@@ -184,7 +185,7 @@ def test_damage_found_in_a_worker_names_shard_row_id_and_field(memmap_path: Path
     file.write_bytes(bytes(file.stat().st_size))
     kind, text = error_of(map_loader(ShardDataset(memmap_path), num_workers=1))
     assert kind is CorruptShardError
-    assert re.search(r"shards/00001: row 0 \(id 'folder/4\.png'\), field 'image'", text)
+    assert re.search(r"shards/00001: row 0 \(id 'folder/4\.png', ingested from test\), field 'image'", text)
 
 
 def test_a_data_set_gone_by_the_time_a_worker_opens_it_is_an_error_and_no_crash(

@@ -212,7 +212,10 @@ def test_a_flipped_bit_in_a_stored_value_is_caught_by_its_checksum(dataset: Path
     path = dataset / ("shards/00001.lmdb" if backend == "lmdb" else "shards/00001/blob.bin")
     with changed(path, flip(path.read_bytes().index(b"y" * 50_000) + 40_000, 2)):
         store = Store(dataset)
-        with pytest.raises(CorruptShardError, match=r"shards/00001.*row 0 \(id 'b/1.jpg'\), field 'blob'"):
+        with pytest.raises(
+            CorruptShardError,
+            match=r"shards/00001.*row 0 \(id 'b/1.jpg', ingested from [^)]+\), field 'blob'",
+        ):
             store.check(3, 0, store.payload(3, 0))
 
 

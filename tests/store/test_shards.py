@@ -89,7 +89,9 @@ def test_every_value_passes_its_checksum(store: Store) -> None:
 
 
 def test_a_changed_value_fails_its_checksum_and_is_named(store: Store) -> None:
-    with pytest.raises(CorruptShardError, match=r"shards/00000.*row 1 \(id 'a/2.jpg'\), field 'blob'"):
+    with pytest.raises(
+        CorruptShardError, match=r"shards/00000.*row 1 \(id 'a/2.jpg', ingested from [^)]+\), field 'blob'"
+    ):
         store.check(1, 0, b"x" * 4999 + b"y")
 
 

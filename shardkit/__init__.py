@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from shardkit import transforms
     from shardkit.contract import (
         ArrayField,
         BytesField,
@@ -32,9 +33,9 @@ if TYPE_CHECKING:
         ShardLoader,
         ShardSampler,
         collate,
-        sample_rng,
     )
     from shardkit.store import Store, describe
+    from shardkit.transforms import sample_rng
     from shardkit.verification import VerifyReport, verify
     from shardkit.verification.delivery import DeliveryReport, verify_loader
     from shardkit.verification.matrix import DeliveryProof, verify_delivery
@@ -73,6 +74,7 @@ __all__ = [
     "ingest",
     "prune",
     "sample_rng",
+    "transforms",
     "verify",
     "verify_delivery",
     "verify_loader",
@@ -106,7 +108,7 @@ _HOMES = {
     "ShardLoader": "shardkit.reading",
     "ShardSampler": "shardkit.reading",
     "collate": "shardkit.reading",
-    "sample_rng": "shardkit.reading",
+    "sample_rng": "shardkit.transforms",
     "VerifyReport": "shardkit.verification",
     "verify": "shardkit.verification",
     "DeliveryReport": "shardkit.verification.delivery",
@@ -118,6 +120,8 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:  # Any: whatever the public name stands for
     """Import a public name when it is first asked for."""
+    if name == "transforms":
+        return import_module("shardkit.transforms")
     if name not in _HOMES:
         raise AttributeError(f"module 'shardkit' has no attribute {name!r}")
     value = getattr(import_module(_HOMES[name]), name)

@@ -3,13 +3,11 @@
 How formats are told apart, examined and decoded is in ``images/``. Payloads: docs/format.md, "Payloads".
 """
 
-import contextlib
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 from PIL import Image
 
 from shardkit.contract.field import Checked, Field, FileContent, Layout, Payload, Violation
@@ -24,6 +22,7 @@ from shardkit.contract.images.quiet import quiet_pixels
 from shardkit.contract.images.resizing import Samples, Size, resize, shrink
 from shardkit.contract.images.sniff import FORMATS, promised_format
 from shardkit.contract.images.storage import jpeg_bytes, png_bytes
+from shardkit.contract.images.stored import StoredImage
 from shardkit.contract.images.values import encoded_or_picture, picture_of_array
 from shardkit.contract.keys import wrong_key
 from shardkit.contract.reasons import Reason, Warned
@@ -166,15 +165,22 @@ class ImageField(Field):
             FormatError: The payload is damaged, or the contract would never have let it in. Format and pixels
                 are judged by its header, before a decoder sees it.
         """
+        samples = self.open(payload).decode()
+        return samples.copy() if self.store == "raw" or not samples.flags.writeable else samples
+
+    def open(self, payload: Payload) -> StoredImage:
+        """Return the picture in a stored payload before it is decoded, where its header tells its size.
+
+        Raises:
+            FormatError: As for `decode`, which the picture may raise as well when it is decoded.
+        """
         if self.store == "raw":
-            return self._decode_raw(payload)
+            return self._open_raw(payload)
         data = bytes(payload)
         try:
-            samples = self._decode_stored(data, self._inspect_stored(data))
-            self._require_stored_size(samples.shape[0], samples.shape[1])
+            return self._open_encoded(data, self._inspect_stored(data))
         except Violation as violation:
             raise _unfit(violation) from violation
-        return samples
 
     @cached_property
     def _stored_formats(self) -> frozenset[str]:
@@ -192,18 +198,35 @@ class ImageField(Field):
         require_decodable(data, facts, self.max_pixels)
         return facts
 
-    def _decode_stored(self, data: bytes, facts: Facts) -> Samples:
+    def _open_encoded(self, data: bytes, facts: Facts) -> StoredImage:
         colorspace = self._direct_colorspace(facts)
-        if colorspace is not None:
-            with contextlib.suppress(ValueError):  # what simplejpeg refuses, Pillow may serve
-                return decode_turbo(data, colorspace, strict=False)
-        return _writable(deliver(self.policies, quiet_pixels(data, facts)))
+        if colorspace is None or not isinstance(facts, JpegFacts):
+            whole = self._decode_by_policies(data, facts)
+            return StoredImage((whole.shape[0], whole.shape[1]), lambda _: whole)
+        self._require_stored_size(facts.height, facts.width)
 
-    def _decode_raw(self, payload: Payload) -> Samples:
+        def decode(least: Size | None) -> Samples:
+            try:
+                return decode_turbo(data, facts, colorspace, least)
+            except ValueError:  # what simplejpeg refuses, Pillow may serve
+                return self._decode_by_policies(data, facts)
+
+        return StoredImage((facts.height, facts.width), decode)
+
+    def _decode_by_policies(self, data: bytes, facts: Facts) -> Samples:
+        try:
+            samples = deliver(self.policies, quiet_pixels(data, facts))
+            self._require_stored_size(samples.shape[0], samples.shape[1])
+        except Violation as violation:
+            raise _unfit(violation) from violation
+        return samples
+
+    def _open_raw(self, payload: Payload) -> StoredImage:
         layout = self.layout
         if len(payload) != layout.nbytes:
             raise FormatError(f"a raw image has {len(payload)} bytes, expected {layout.nbytes}")
-        return np.frombuffer(payload, np.uint8).reshape(layout.shape).copy()
+        samples = np.frombuffer(payload, np.uint8).reshape(layout.shape)
+        return StoredImage((samples.shape[0], samples.shape[1]), lambda _: samples)
 
     def _direct_colorspace(self, facts: Facts) -> str | None:
         """Return the simplejpeg colorspace that delivers in one step, or None."""
@@ -292,10 +315,6 @@ class ImageField(Field):
             raise Violation(
                 Reason.WRONG_SIZE, f"[H, W] is [{height}, {width}], resize makes {list(self.resize)}"
             )
-
-
-def _writable(samples: Samples) -> npt.NDArray[np.uint8]:
-    return samples if samples.flags.writeable else samples.copy()
 
 
 def _unfit(violation: Violation) -> FormatError:

@@ -7,7 +7,6 @@ from shardkit.reading.iterable import ShardIterableDataset
 from shardkit.reading.loader import ShardLoader
 from shardkit.reading.order import Order, Shuffle, epoch_order
 from shardkit.reading.partition import Partition, Tail, worker_steps
-from shardkit.reading.randomness import sample_rng
 from shardkit.reading.sampler import ShardSampler
 
 __all__ = [
@@ -24,6 +23,5 @@ __all__ = [
     "Tail",
     "collate",
     "epoch_order",
-    "sample_rng",
     "worker_steps",
 ]

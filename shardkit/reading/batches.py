@@ -9,7 +9,7 @@ import numpy.typing as npt
 from shardkit.errors import StateError
 from shardkit.reading.order import Order
 from shardkit.reading.partition import Partition, worker_steps
-from shardkit.reading.randomness import Draws
+from shardkit.transforms.randomness import Draws
 
 _ORDERED_AT_ONCE = 16384
 """Positions whose rows are computed in one go: for a few dozen, the calls would cost more than the work."""
@@ -31,6 +31,11 @@ class BatchRows(list[int]):
         self.is_pad = is_pad
         self.end = end
         self.draws = draws
+
+    def part(self, begin: int, end: int) -> "BatchRows":
+        """Return the rows at the places from `begin` to `end`."""
+        is_pad = None if self.is_pad is None else self.is_pad[begin:end]
+        return BatchRows(self[begin:end], is_pad, self.end, self.draws.part(begin, end))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (BatchRows, (list(self), self.is_pad, self.end, self.draws))

@@ -3,6 +3,7 @@
 In a DataLoader worker the tensors are stacked straight into shared memory, as torch's own collation does.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, cast
 
@@ -17,6 +18,7 @@ from torch.utils.data._utils.collate import (
 from shardkit.contract import Padding, mask_name
 from shardkit.errors import TransformError
 from shardkit.reading.padding import PaddedValues, holds_numbers, may_be_padded
+from shardkit.store import IdSequence
 
 Sample = dict[str, Any]
 """One sample: ``"id"`` (str) and a value for each field."""
@@ -49,6 +51,14 @@ class PaddedSample(dict[str, Any]):
         return (PaddedSample, (dict(self), self.paddings))
 
 
+class PreparedSamples(Sequence[Sample], ABC):
+    """The samples of a batch that is all but made: `collate` asks for it, anything else gets its samples."""
+
+    @abstractmethod
+    def batch(self) -> Batch:
+        """Return the batch."""
+
+
 class BatchIds(list[str]):
     """The ids of a batch: a list by which both `collate` and torch's own collation know a batch, and refuse it.
 
@@ -66,6 +76,7 @@ def _refuse_batches(*_: Any, **__: Any) -> NoReturn:
 
 
 default_collate_fn_map[BatchIds] = _refuse_batches
+default_collate_fn_map[IdSequence] = _refuse_batches
 
 
 def collate(samples: Sequence[Mapping[str, Any] | None]) -> Batch:
@@ -100,11 +111,13 @@ def collate(samples: Sequence[Mapping[str, Any] | None]) -> Batch:
         TransformError: Two samples differ in their keys, or a transform made values that cannot be padded.
         ValueError: They are batches.
     """
+    if isinstance(samples, PreparedSamples):
+        return samples.batch()
     kept = [sample for sample in samples if sample is not None]
     if not kept:
         return {"id": BatchIds()}
     first = kept[0]
-    if isinstance(first.get("id"), BatchIds):
+    if isinstance(first.get("id"), BatchIds | IdSequence):
         _refuse_batches()
     for sample in kept:
         if sample.keys() != first.keys():
@@ -114,16 +127,43 @@ def collate(samples: Sequence[Mapping[str, Any] | None]) -> Batch:
             )
     batch: Batch = {}
     paddings = _paddings_of(kept)
+    ids = [sample.get("id") for sample in kept]
     for key in first:
-        values = [sample[key] for sample in kept]
-        if key in paddings and may_be_padded(values[0], paddings[key]):
-            padded = PaddedValues(values, paddings[key], key, [sample["id"] for sample in kept])
-            batch[key] = padded.tensor()
-            if mask_name(key) not in first:
-                batch[mask_name(key)] = padded.mask()
-        else:
-            batch[key] = BatchIds(values) if key == "id" else _join(values)
+        add_column(
+            batch, key, [sample[key] for sample in kept], paddings, ids, has_mask=mask_name(key) in first
+        )
     return batch
+
+
+def add_column(
+    batch: Batch,
+    key: str,
+    values: list[Any],
+    paddings: Paddings,
+    ids: Sequence[Any],
+    *,
+    has_mask: bool = False,
+) -> None:
+    """Add one value of each sample to a batch, as `collate` does, and its mask where they are padded.
+
+    Args:
+        batch: Takes them.
+        key: Their name.
+        values: At least one.
+        paddings: How fields are padded.
+        ids: Of the samples, for messages.
+        has_mask: Whether the samples bring a mask of their own.
+
+    Raises:
+        TransformError: They cannot be padded.
+    """
+    if key in paddings and may_be_padded(values[0], paddings[key]):
+        padded = PaddedValues(values, paddings[key], key, ids)
+        batch[key] = padded.tensor()
+        if not has_mask:
+            batch[mask_name(key)] = padded.mask()
+    else:
+        batch[key] = BatchIds(values) if key == "id" else _join(values)
 
 
 def _paddings_of(samples: Sequence[Mapping[str, Any]]) -> Paddings:

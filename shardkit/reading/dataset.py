@@ -13,13 +13,17 @@ from torch.utils.data import Dataset
 
 from shardkit.contract import Contract
 from shardkit.errors import CorruptShardError
+from shardkit.reading.allocation import Allocate, allocate, allocate_private
 from shardkit.reading.collate import Sample
-from shardkit.reading.decode import SampleReader
-from shardkit.reading.guard import Transform, TransformGuard
+from shardkit.reading.decode import ops_by_field
+from shardkit.reading.guard import TransformGuard
 from shardkit.reading.marked import MarkedRows
-from shardkit.reading.randomness import Draws, begin_sample, transforming
+from shardkit.reading.row_batch import RowBatch
+from shardkit.reading.samples import SampleReader
 from shardkit.reading.selection import Columns, select_rows, the_label_field
 from shardkit.store import IdSequence, Store
+from shardkit.transforms.compose import Transform, split
+from shardkit.transforms.randomness import Draws, begin_sample, transforming
 
 OnError = Literal["raise", "skip"]
 
@@ -78,10 +82,10 @@ class ShardDataset(Dataset[Sample | None]):
         self._count = len(store)
         self._names = _choose(fields, list(store.contract.fields))
         self._verify_checksums = verify_checksums
+        ops, rest = split(transform)
+        self._ops = ops_by_field(ops, store.contract, self._names)
         self._guard = (
-            None
-            if transform is None
-            else TransformGuard(transform, may_reshape=may_reshape, may_filter=may_filter)
+            None if rest is None else TransformGuard(rest, may_reshape=may_reshape, may_filter=may_filter)
         )
         self._filtered = MarkedRows(self._count) if may_filter else None
         self._skipped = MarkedRows(self._count) if on_error == "skip" else None
@@ -113,18 +117,20 @@ class ShardDataset(Dataset[Sample | None]):
             FormatError: Another data set took the folder before this shard was first read.
             TransformError: The transform raised, or did what it has no leave for.
         """
-        row = self._row(index)
-        sample = (
-            self._reader.sample(row) if self._skipped is None else self._sample_or_none(row, self._skipped)
-        )
-        return None if sample is None else self._transformed(row, sample)
+        return self._sample(self._row(index))
 
-    def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Sample]:
-        """Return the samples of a whole batch, as torch's fetcher asks for it, without those filtered.
+    def __getitems__(self, indices: Sequence[SupportsIndex]) -> Sequence[Sample]:
+        """Return the samples of a whole batch, as torch's fetcher asks for it, without those filtered or skipped.
+
+        Without a transform they are read straight into what `collate` will make of them.
 
         Raises:
             IndexError, TypeError, FormatError, TransformError: As for ``self[index]``.
         """
+        if self._guard is None:
+            batch = self.begin_batch(indices)
+            batch.fill(0, len(indices))
+            return batch
         return [sample for sample in self.read_batch(indices) if sample is not None]
 
     def read_batch(self, indices: Sequence[SupportsIndex]) -> list[Sample | None]:
@@ -133,16 +139,38 @@ class ShardDataset(Dataset[Sample | None]):
         Raises:
             IndexError, TypeError, FormatError, TransformError: As for ``self[index]``.
         """
+        draws: Draws | None = getattr(indices, "draws", None)
         rows = [self._row(index) for index in indices]
-        samples = self._samples(rows)
+        batch = self._reader.batch(rows, draws, None, self._skipped, allocate_private)
+        batch.fill(0, len(rows))
+        delivered = batch.with_gaps()
         if self._guard is not None:
-            samples = self._all_transformed(rows, samples, getattr(indices, "draws", None))
+            delivered = self._all_transformed(rows, delivered, self._guard, draws)
         is_pad = getattr(indices, "is_pad", None)
         if is_pad is not None:
-            for sample, mark in zip(samples, is_pad.tolist(), strict=True):
+            for sample, mark in zip(delivered, is_pad.tolist(), strict=True):
                 if sample is not None:
                     sample["is_pad"] = mark
-        return samples
+        return delivered
+
+    @property
+    def has_transform(self) -> bool:
+        """Whether samples go through a transform after they are decoded (image operations are part of that)."""
+        return self._guard is not None
+
+    def begin_batch(self, indices: Sequence[SupportsIndex], memory: Allocate = allocate) -> RowBatch:
+        """Return the samples of a batch as they are before any transform, yet to be read: see `RowBatch`.
+
+        Raises:
+            IndexError, TypeError, FormatError: As for ``self[index]``.
+        """
+        return self._reader.batch(
+            [self._row(index) for index in indices],
+            getattr(indices, "draws", None),
+            getattr(indices, "is_pad", None),
+            self._skipped,
+            memory,
+        )
 
     def get(self, record_id: str) -> Sample | None:
         """Return the sample with an id; None if the transform filtered it.
@@ -291,7 +319,7 @@ class ShardDataset(Dataset[Sample | None]):
         if self._opened is None:
             if store is None:
                 store = Store(self._path, self.generation, self.dataset_id)
-            self._opened = store, SampleReader(store, self._names, self._verify_checksums)
+            self._opened = store, SampleReader(store, self._names, self._verify_checksums, self._ops)
         return self._opened
 
     def _row(self, index: SupportsIndex) -> int:
@@ -314,37 +342,30 @@ class ShardDataset(Dataset[Sample | None]):
             raise IndexError(f"{self._path}: index {row} is out of range: there are {self._count} records")
         return row % self._count
 
-    def _samples(self, rows: list[int]) -> list[Sample | None]:
-        """Return the samples of some rows, those that are damaged as None if they may be skipped."""
-        if self._skipped is None:
-            return [*self._reader.samples(rows)]
+    def _sample(self, row: int) -> Sample | None:
+        """Return the sample in a row, transformed; None if it was filtered or skipped."""
         try:
-            return [*self._reader.samples(rows)]
+            sample = self._reader.sample(row)
         except CorruptShardError:
-            return [self._sample_or_none(row, self._skipped) for row in rows]
-
-    def _sample_or_none(self, row: int, skipped: MarkedRows) -> Sample | None:
-        try:
-            return self._reader.sample(row)
-        except CorruptShardError:
-            skipped.mark(row)
+            if self._skipped is None:
+                raise
+            self._skipped.mark(row)
             return None
+        return sample if self._guard is None else self._transformed(row, sample, self._guard)
 
     def _all_transformed(
-        self, rows: list[int], samples: list[Sample | None], draws: Draws | None
+        self, rows: list[int], samples: list[Sample | None], guard: TransformGuard, draws: Draws | None
     ) -> list[Sample | None]:
         delivered: list[Sample | None] = []
         with transforming(draws):
             for place, (row, sample) in enumerate(zip(rows, samples, strict=True)):
                 if sample is not None and draws is not None:
                     begin_sample(draws, place, sample["id"])
-                delivered.append(None if sample is None else self._transformed(row, sample))
+                delivered.append(None if sample is None else self._transformed(row, sample, guard))
         return delivered
 
-    def _transformed(self, row: int, sample: Sample) -> Sample | None:
-        if self._guard is None:
-            return sample
-        result = self._guard(sample, lambda: self._store.where(row))
+    def _transformed(self, row: int, sample: Sample, guard: TransformGuard) -> Sample | None:
+        result = guard(sample, lambda: self._store.where(row))
         if result is None and self._filtered is not None:
             self._filtered.mark(row)
         return result if result is None else self._reader.mark(result)

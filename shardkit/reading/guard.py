@@ -12,8 +12,7 @@ import torch
 
 from shardkit.errors import TransformError
 from shardkit.reading.collate import Sample
-
-Transform = Callable[[Sample], Sample | None]
+from shardkit.transforms.compose import Transform
 
 
 class TransformGuard:

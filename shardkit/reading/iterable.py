@@ -11,11 +11,11 @@ from shardkit.reading.batches import BatchIterator
 from shardkit.reading.collate import Batch
 from shardkit.reading.dataset import OnError, ShardDataset
 from shardkit.reading.delivery import read_rows
-from shardkit.reading.guard import Transform
 from shardkit.reading.order import Shuffle
 from shardkit.reading.partition import Tail
 from shardkit.reading.rank_batches import RankBatches
 from shardkit.reading.sampling import Weights
+from shardkit.transforms.compose import Transform
 
 
 class ShardIterableDataset(RankBatches, IterableDataset[Batch]):

@@ -3,23 +3,25 @@
 import os
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from os import PathLike
 
 import numpy.typing as npt
 
-from shardkit.reading.batches import BatchIterator, BatchRows
+from shardkit.reading.allocation import RecycledMemory, allocate_pinned
+from shardkit.reading.batches import BatchIterator
 from shardkit.reading.collate import Batch
 from shardkit.reading.dataset import OnError, ShardDataset
-from shardkit.reading.delivery import read_rows
-from shardkit.reading.guard import Transform
+from shardkit.reading.delivery import begin_batch
 from shardkit.reading.integer import require_integer
 from shardkit.reading.order import Shuffle
 from shardkit.reading.partition import Tail
 from shardkit.reading.rank_batches import RankBatches
 from shardkit.reading.sampling import Weights
+from shardkit.reading.threads import BatchThreads, ThreadedBatch
+from shardkit.transforms.compose import Transform
 
-_AHEAD = 2  # batches made or in the making for each thread, beyond the one handed out
+_AHEAD = 2  # batches made or in the making beside the one handed out, as long as each keeps all threads busy
+_MOST_BLOCKS = 64  # of memory that is used again; more are in use only with very many threads and fields
 
 
 class ShardLoader(RankBatches):
@@ -40,6 +42,7 @@ class ShardLoader(RankBatches):
         path: The folder that ingestion made.
         batch_size: Samples of one batch of one rank.
         threads: Threads that read and decode; None takes one a usable CPU.
+        pin_memory: Put batches in page-locked memory, from where a device takes them at once.
         shuffle: This and all that follow are as for `ShardIterableDataset`.
         seed: Decides the orders, together with data set and epoch.
         tail: ``"pad"``, ``"drop"`` or ``"exact"``.
@@ -67,6 +70,7 @@ class ShardLoader(RankBatches):
         path: str | PathLike[str],
         batch_size: int = 64,
         threads: int | None = None,
+        pin_memory: bool = False,
         shuffle: Shuffle = "global",
         seed: int = 0,
         tail: Tail = "pad",
@@ -89,30 +93,42 @@ class ShardLoader(RankBatches):
         self._threads = _usable_cpus() if threads is None else require_integer("threads", threads)
         if self._threads < 1:
             raise ValueError(f"threads must be 1 or more, not {self._threads}")
+        self._pin_memory = pin_memory
 
     def __iter__(self) -> Iterator[Batch]:
         return self._deliver(self._begin())
 
     def _deliver(self, batches: BatchIterator) -> Iterator[Batch]:
         """Yield the batches in order; the threads end with the iteration, however it ends."""
-        pool = ThreadPoolExecutor(self._threads, thread_name_prefix="shardkit")
-        coming: deque[tuple[BatchRows, Future[Batch]]] = deque()
+        threads = BatchThreads(self._threads)
+        memory = allocate_pinned if self._pin_memory else RecycledMemory(_MOST_BLOCKS).allocate
+        coming: deque[ThreadedBatch] = deque()
         try:
             for rows in batches.ahead():
-                coming.append((rows, pool.submit(read_rows, self.dataset, rows)))
-                if len(coming) > _AHEAD * self._threads:
-                    yield _take(batches, coming)
+                batch = ThreadedBatch(rows, begin_batch(self.dataset, rows, memory))
+                threads.start(batch)
+                coming.append(batch)
+                if len(coming) > _AHEAD + self._threads // len(batch.parts):
+                    yield _take(threads, coming, batches)
             while coming:
-                yield _take(batches, coming)
+                yield _take(threads, coming, batches)
         finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+            threads.close()
 
 
-def _take(batches: BatchIterator, coming: deque[tuple[BatchRows, Future[Batch]]]) -> Batch:
-    rows, made = coming.popleft()
-    batch = made.result()
-    batches.hand_out(rows)
-    return batch
+def _take(threads: BatchThreads, coming: deque[ThreadedBatch], batches: BatchIterator) -> Batch:
+    """Return the first of the batches, once it is finished.
+
+    Raises:
+        BaseException: What making it raised.
+    """
+    batch = coming.popleft()
+    while batch.made is None and batch.error is None:
+        threads.wait()
+    if batch.made is None:
+        raise batch.error or RuntimeError("a batch was not made")
+    batches.hand_out(batch.rows)
+    return batch.made
 
 
 def _usable_cpus() -> int:

@@ -18,9 +18,9 @@ from shardkit.reading.order import Order, Shuffle
 from shardkit.reading.partition import Partition, Tail
 from shardkit.reading.placement import Placement
 from shardkit.reading.progress import Progress
-from shardkit.reading.randomness import Draws
 from shardkit.reading.sampling import Sampling, WeightedRows, Weights, make_sampling
 from shardkit.reading.state import State
+from shardkit.transforms.randomness import Draws
 
 
 class RankBatches:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import xxhash
 
@@ -102,6 +103,10 @@ class Store:
         """
         self._require_row(row)
         return self._index.id_of(row)
+
+    def ids_of(self, rows: npt.NDArray[np.int64]) -> IdSequence:
+        """Return the ids in some rows, ``int64[k]`` in ``[0, len(self))``: a sequence that makes them when asked."""
+        return IdSequence(self._index, rows)
 
     def row_of(self, record_id: str) -> int:
         """Return the row of an id.

@@ -19,6 +19,7 @@ from shardkit.contract.images.ppm import PpmFacts, wide_samples
 from shardkit.contract.reasons import Reason
 
 _COLORSPACES = {1: "GRAY", 3: "RGB", 4: "CMYK"}
+_CHANNELS = {"GRAY": 1, "RGB": 3}
 _SMALLEST = {"min_height": 1, "min_width": 1, "min_factor": 8}
 """The scale of 1/8: a pixel of the DC coefficient of each block, with no inverse DCT."""
 _BLOCKS_WITHOUT_OVERFLOW = 1 << 16
@@ -48,7 +49,7 @@ def turbo_pixels(data: bytes, facts: JpegFacts, *, strict: bool) -> Picture:
     Raises:
         ValueError: What libjpeg said.
     """
-    samples = decode_turbo(data, _COLORSPACES[len(facts.components)], strict=strict)
+    samples = simplejpeg.decode_jpeg(data, _COLORSPACES[len(facts.components)], strict=strict)
     is_cmyk = len(facts.components) == 4
     if is_cmyk:
         samples = (
@@ -72,16 +73,8 @@ def turbo_judged(data: bytes, facts: JpegFacts) -> Picture:
     blocks = (facts.width // 8 + 4) * (facts.height // 8 + 4)  # of the largest component, padded
     is_small = blocks <= _BLOCKS_WITHOUT_OVERFLOW
     delivered = 1 if is_small and channels == 3 else channels
-    # Room for all pixels, by libjpeg's own reading of the header: were it to take the JPEG for a lossless one after
-    # all, it would write them, whatever the scale, and simplejpeg by itself takes memory for a 64th.
-    height, width, _, _ = simplejpeg.decode_jpeg_header(data, strict=True)
-    simplejpeg.decode_jpeg(
-        data,
-        _COLORSPACES[delivered],
-        strict=True,
-        buffer=np.empty((height, width, delivered), np.uint8),
-        **_SMALLEST,
-    )
+    room = _room_for_all(data, delivered, strict=True)
+    simplejpeg.decode_jpeg(data, _COLORSPACES[delivered], strict=True, buffer=room, **_SMALLEST)
     return Picture(
         unseen(facts.height, facts.width, channels),
         facts.mode,
@@ -90,14 +83,47 @@ def turbo_judged(data: bytes, facts: JpegFacts) -> Picture:
     )
 
 
-def decode_turbo(data: bytes, colorspace: str, *, strict: bool) -> npt.NDArray[np.uint8]:
-    """Return ``uint8[H, W, C]`` in simplejpeg's `colorspace`.
+def decode_turbo(
+    data: bytes, facts: JpegFacts, colorspace: str, least: tuple[int, int] | None
+) -> npt.NDArray[np.uint8]:
+    """Return ``uint8[H, W, C]`` in simplejpeg's `colorspace`, as leniently as it decodes.
+
+    Args:
+        data: The JPEG.
+        facts: Its header facts.
+        colorspace: RGB or GRAY.
+        least: Height and width that will do. Then the picture comes at the smallest of the scales 4/8, 3/8, 2/8 and
+            1/8 that has them: libjpeg-turbo is quicker at those, and slower than in full size at those between.
 
     Raises:
         ValueError: What libjpeg said.
     """
-    samples: npt.NDArray[np.uint8] = simplejpeg.decode_jpeg(data, colorspace, strict=strict)
+    samples: npt.NDArray[np.uint8]
+    if least is None or 2 * max(least[0] / facts.height, least[1] / facts.width) > 1:
+        samples = simplejpeg.decode_jpeg(data, colorspace, strict=False)
+        return samples
+    if facts.frame not in DCT_FRAMES:  # a lossless JPEG is never scaled
+        return decode_turbo(data, facts, colorspace, None)
+    samples = simplejpeg.decode_jpeg(
+        data,
+        colorspace,
+        strict=False,
+        min_height=least[0],
+        min_width=least[1],
+        min_factor=2,
+        buffer=_room_for_all(data, _CHANNELS[colorspace], strict=False),
+    )
     return samples
+
+
+def _room_for_all(data: bytes, channels: int, *, strict: bool) -> npt.NDArray[np.uint8]:
+    """Return room for all pixels of a JPEG that is to be scaled, by libjpeg's own reading of the header.
+
+    Were it to take the JPEG for a lossless one after all, it would write them, whatever the scale, and simplejpeg by
+    itself takes memory for the scaled ones.
+    """
+    height, width, _, _ = simplejpeg.decode_jpeg_header(data, strict=strict)
+    return np.empty((height, width, channels), np.uint8)
 
 
 def require_decodable(data: bytes, facts: Facts, max_pixels: int) -> None:

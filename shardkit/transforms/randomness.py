@@ -27,6 +27,10 @@ class Draws:
     key: int
     positions: npt.NDArray[np.int64] | None = None
 
+    def part(self, begin: int, end: int) -> "Draws":
+        """Return what decides for the places from `begin` to `end` of the batch."""
+        return Draws(self.key, None if self.positions is None else self.positions[begin:end])
+
     @staticmethod
     def key_of(seed: int, epoch: int) -> int:
         """Return the key of an epoch."""
@@ -36,6 +40,11 @@ class Draws:
         """Return 64 bits for the sample at a place of the batch."""
         name = record_id if self.positions is None else f"{record_id}\0{self.positions[place]}"
         return xxhash.xxh3_64_intdigest(name.encode(), seed=self.key)
+
+
+_OPERATIONS = (
+    0x6F7073  # so that Python's stream, which is seeded too, does not give transforms the same numbers
+)
 
 
 class _Current(threading.local):
@@ -99,6 +108,12 @@ def begin_sample(draws: Draws, place: int, record_id: str) -> None:
         random.seed(seed)
         np.random.seed(seed & 0xFFFFFFFF)
         torch.default_generator.manual_seed(seed)  # torch.manual_seed also asks every device: 160 us
+
+
+def rng_of(draws: Draws | None, place: int, record_id: str) -> random.Random:
+    """Return the random numbers of the image operations of a sample; None draws from torch's stream."""
+    seed = int(sample_rng().integers(2**63)) if draws is None else draws.seed_of(place, record_id)
+    return random.Random(seed ^ _OPERATIONS)
 
 
 def _owns_process() -> bool:

@@ -1,0 +1,34 @@
+"""A stored picture before it is decoded: its size is known, and it can be decoded smaller than it is."""
+
+from collections.abc import Callable
+
+from shardkit.contract.images.resizing import Samples, Size
+
+
+class StoredImage:
+    """A picture that is decoded when asked for.
+
+    Args:
+        size: Height and width as delivered.
+        decode: Returns its samples; given a size, those of the picture scaled down, at least of that size.
+
+    Attributes:
+        height: Pixels, as delivered.
+        width: Pixels, as delivered.
+    """
+
+    def __init__(self, size: Size, decode: Callable[[Size | None], Samples]) -> None:
+        self.height, self.width = size
+        self._decode = decode
+
+    def decode(self, least: Size | None = None) -> Samples:
+        """Return the picture as ``uint8[H, W, C]``, read-only or not, a view or not: for who only reads it.
+
+        Args:
+            least: Height and width that will do: what comes may then be the whole picture scaled down, not below
+                that size, where decoding so is quicker. By default it comes in full size.
+
+        Raises:
+            FormatError: It is damaged.
+        """
+        return self._decode(least)

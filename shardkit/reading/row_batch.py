@@ -1,0 +1,150 @@
+"""The samples of some rows, read field by field into what will be the batch."""
+
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any, overload
+
+import numpy as np
+import torch
+
+from shardkit.errors import CorruptShardError
+from shardkit.reading.allocation import Allocate
+from shardkit.reading.collate import Batch, BatchIds, PaddedSample, Paddings, PreparedSamples, Sample
+from shardkit.reading.columns import Rows, is_decoded, make_column
+from shardkit.reading.decode import FieldReader
+from shardkit.reading.marked import MarkedRows
+from shardkit.store import Store
+from shardkit.transforms.randomness import Draws, rng_of
+
+DECODED_AT_ONCE = 8
+"""Rows that a thread decodes of a batch before it looks for other work: looking costs a hundredth of them."""
+
+
+class RowBatch(PreparedSamples):
+    """The samples of some rows: a sequence of them for any collation, and a batch at no further cost for our own.
+
+    First `fill` reads every place, in parts and in any number of threads.
+
+    Args:
+        store: The open data set.
+        readers: The fields, in the order of the sample.
+        paddings: How fields are padded.
+        rows: Their rows.
+        starts: First row of each shard.
+        allocate: Gives the memory of tensors.
+        draws: Decides random numbers; None draws from torch's stream.
+        is_pad: ``bool[B]``: which are repeats that only fill the batch; None if nobody asked for it.
+        skipped: Where damaged records are noted that are to be left out; None raises the damage.
+
+    Attributes:
+        part_size: Places that one call of `fill` should take.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        readers: Sequence[FieldReader],
+        paddings: Paddings,
+        rows: Sequence[int],
+        starts: Rows,
+        allocate: Allocate,
+        draws: Draws | None,
+        is_pad: "np.ndarray[Any, np.dtype[np.bool_]] | None",
+        skipped: MarkedRows | None,
+    ) -> None:
+        self._store = store
+        self._paddings = paddings
+        self._rows = rows
+        self._chosen = np.array(rows, dtype=np.int64)
+        self._columns = [make_column(reader, self._chosen, starts, allocate) for reader in readers]
+        self._decoded = [column for column in self._columns if is_decoded(column.reader)]
+        self._numbers = [column.reader.column for column in self._decoded]
+        self._is_random = any(reader.is_random for reader in readers)
+        self._draws = draws
+        self._is_pad = is_pad
+        self._skipped = skipped
+        self._lost: list[int] = []
+        self.part_size = DECODED_AT_ONCE if self._decoded else max(1, len(rows))
+
+    def fill(self, begin: int, end: int) -> None:
+        """Read the samples at the places from `begin` to `end`.
+
+        Raises:
+            CorruptShardError: A record is damaged, and damage is not skipped.
+            TransformError: An image operation cannot be done.
+        """
+        for column in self._columns:
+            column.fill(begin, end)
+        if not self._decoded:
+            return
+        for place in range(begin, end):
+            try:
+                self._decode(place, self._rows[place])
+            except CorruptShardError:
+                if self._skipped is None:
+                    raise
+                self._skipped.mark(self._rows[place])
+                self._lost.append(place)
+
+    def batch(self) -> Batch:
+        """Return the batch: what `collate` makes of the samples."""
+        kept = self._kept if self._lost else None
+        ids = self._ids(kept)
+        batch: Batch = {"id": ids}
+        if len(ids):
+            for column in self._columns:
+                column.add_to(batch, kept, self._paddings, ids)
+        if self._is_pad is not None:
+            batch["is_pad"] = torch.from_numpy(self._is_pad if kept is None else self._is_pad[kept])
+        return batch
+
+    def with_gaps(self) -> list[Sample | None]:
+        """Return the samples, None in place of those that were skipped."""
+        lost = set(self._lost)
+        return [None if place in lost else self._sample(place) for place in range(len(self._rows))]
+
+    def __len__(self) -> int:
+        return len(self._rows) - len(self._lost)
+
+    @overload
+    def __getitem__(self, position: int) -> Sample: ...
+
+    @overload
+    def __getitem__(self, position: slice) -> list[Sample]: ...
+
+    def __getitem__(self, position: int | slice) -> Sample | list[Sample]:
+        if isinstance(position, slice):
+            return [self._sample(place) for place in self._kept[position]]
+        return self._sample(self._kept[position])
+
+    def __iter__(self) -> Iterator[Sample]:
+        return map(self._sample, self._kept)
+
+    @property
+    def _kept(self) -> list[int]:
+        lost = set(self._lost)
+        return [place for place in range(len(self._rows)) if place not in lost]
+
+    def _decode(self, place: int, row: int) -> None:
+        rng = self._rng(place, row) if self._is_random else None
+        payloads = self._store.payloads(row, self._numbers)
+        for column, payload in zip(self._decoded, payloads, strict=True):
+            column.put(place, row, payload, rng)
+
+    def _rng(self, place: int, row: int) -> random.Random:
+        return rng_of(self._draws, place, self._store.id_of(row))
+
+    def _ids(self, kept: list[int] | None) -> Any:
+        """Return the ids: as strings where records are decoded, else so that they are made when asked for."""
+        rows = self._chosen if kept is None else self._chosen[kept]
+        if self._decoded or not len(rows):
+            return BatchIds(map(self._store.id_of, rows.tolist()))
+        return self._store.ids_of(rows)
+
+    def _sample(self, place: int) -> Sample:
+        sample: Sample = {"id": self._store.id_of(self._rows[place])}
+        for column in self._columns:
+            sample[column.reader.name] = column.value(place)
+        if self._is_pad is not None:
+            sample["is_pad"] = bool(self._is_pad[place])
+        return PaddedSample(sample, self._paddings) if self._paddings else sample

@@ -1,0 +1,114 @@
+"""From stored records to samples: one row, or a batch of them."""
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from shardkit.reading.allocation import Allocate, allocate
+from shardkit.reading.collate import PaddedSample, Sample
+from shardkit.reading.decode import FieldReader
+from shardkit.reading.marked import MarkedRows
+from shardkit.reading.row_batch import RowBatch
+from shardkit.store import Store
+from shardkit.transforms.image_ops import ImageOp
+from shardkit.transforms.randomness import Draws, rng_of
+
+
+class SampleReader:
+    """Reads samples and records of an open store. Safe in threads and after a fork.
+
+    Args:
+        store: The open data set.
+        names: Fields to read, in the order of the sample.
+        verify_checksums: True checks every payload, also of records that are not decoded; None checks those
+            of every field of varying size, as they are decoded; False checks none.
+        ops: Name of an image field -> what becomes of it as it is decoded.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        names: Sequence[str],
+        verify_checksums: bool | None,
+        ops: dict[str, list[ImageOp]],
+    ) -> None:
+        self._store = store
+        self._verifies_all = verify_checksums is True
+        self._readers = [FieldReader(store, name, verify_checksums, ops.get(name, ())) for name in names]
+        self._paddings = {
+            reader.name: reader.field.padding for reader in self._readers if reader.field.padding is not None
+        }
+        self._stored = [reader.column for reader in self._readers if reader.index is None]
+        self._is_random = any(reader.is_random for reader in self._readers)
+        self._starts = np.array(
+            [0, *accumulate(shard.count for shard in store.manifest.shards)][:-1], dtype=np.int64
+        )
+
+    def record(self, row: int) -> dict[str, Any]:
+        """Return the stored record in `row`: its id, labels and scalars as numbers, all else as stored bytes.
+
+        Raises:
+            CorruptShardError: What is stored is inconsistent, or a checksum differs where all are verified.
+        """
+        store = self._store
+        record: dict[str, Any] = {"id": store.id_of(row)}
+        payloads = iter(store.payloads(row, self._stored))
+        for reader in self._readers:
+            record[reader.name] = bytes(next(payloads)) if reader.index is None else reader.from_index(row)
+        if self._verifies_all:
+            self._check_record(row, record)
+        return record
+
+    def sample(self, row: int) -> Sample:
+        """Return the decoded sample in `row`.
+
+        Raises:
+            CorruptShardError: A payload is damaged; names shard, row, id and field.
+            TransformError: An image operation cannot be done.
+        """
+        sample: Sample = {"id": self._store.id_of(row)}
+        rng = rng_of(None, 0, sample["id"]) if self._is_random else None
+        payloads = iter(self._store.payloads(row, self._stored))
+        for reader in self._readers:
+            if reader.index is None:
+                sample[reader.name] = reader.decode(row, next(payloads), rng)
+            else:
+                sample[reader.name] = reader.from_index(row)
+        return self.mark(sample)
+
+    def batch(
+        self,
+        rows: Sequence[int],
+        draws: Draws | None = None,
+        is_pad: npt.NDArray[np.bool_] | None = None,
+        skipped: MarkedRows | None = None,
+        allocate: Allocate = allocate,
+    ) -> RowBatch:
+        """Return the samples of some rows, yet to be read; see `RowBatch`."""
+        return RowBatch(
+            self._store,
+            self._readers,
+            self._paddings,
+            rows,
+            self._starts,
+            allocate,
+            draws,
+            is_pad,
+            skipped,
+        )
+
+    def mark(self, sample: Sample) -> Sample:
+        """Return a sample that tells `collate` how its fields are padded: the same one if none is, or if it does."""
+        if not self._paddings or isinstance(sample, PaddedSample):
+            return sample
+        return PaddedSample(sample, self._paddings)
+
+    def _check_record(self, row: int, record: dict[str, Any]) -> None:
+        for reader in self._readers:
+            if reader.field.layout.is_single:
+                record[reader.name] = reader.value(row, record[reader.name])
+            else:
+                self._store.check(row, reader.column, record[reader.name])

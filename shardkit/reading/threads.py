@@ -1,0 +1,128 @@
+"""Threads that make batches: each takes parts of them from a queue, and the last part's thread finishes the batch."""
+
+import atexit
+import threading
+import weakref
+from queue import SimpleQueue
+
+import torch
+
+from shardkit.reading.batches import BatchRows
+from shardkit.reading.collate import Batch
+from shardkit.reading.delivery import BatchInTheMaking
+
+
+class ThreadedBatch:
+    """A batch that threads make.
+
+    Args:
+        rows: Its rows.
+        making: Is filled part by part.
+
+    Attributes:
+        rows: Its rows.
+        made: The batch, once it is finished; None until then, and where it failed.
+        error: What one of its parts raised, the one of the first place if several did.
+    """
+
+    def __init__(self, rows: BatchRows, making: BatchInTheMaking) -> None:
+        self.rows = rows
+        self.made: Batch | None = None
+        self.error: BaseException | None = None
+        self._error_at = len(rows)
+        self._making = making
+        self._lock = threading.Lock()
+        size = max(1, making.part_size)
+        self.parts = [(begin, min(begin + size, len(rows))) for begin in range(0, max(1, len(rows)), size)]
+        self._left = len(self.parts)
+
+    def run(self, begin: int, end: int) -> bool:
+        """Fill a part; return whether it was the last one, and the batch is finished."""
+        try:
+            if self.error is None:
+                self._making.fill(begin, end)
+        except BaseException as error:  # whatever it is belongs to who asked for the batch
+            self._fail(begin, error)
+        with self._lock:
+            self._left -= 1
+            is_last = self._left == 0
+        if is_last and self.error is None:
+            try:
+                self.made = self._making.batch()
+            except BaseException as error:
+                self._fail(0, error)
+        return is_last
+
+    def _fail(self, place: int, error: BaseException) -> None:
+        with self._lock:
+            if place < self._error_at:
+                self._error_at, self.error = place, error
+
+
+Task = tuple[ThreadedBatch, int, int]
+
+
+class BatchThreads:
+    """Some threads of this process, until `close`. Torch runs single-threaded in each, as in a DataLoader's worker.
+
+    Args:
+        count: How many.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._tasks: SimpleQueue[Task | None] = SimpleQueue()
+        self._finished: SimpleQueue[ThreadedBatch] = SimpleQueue()
+        ready = threading.Semaphore(0)
+        arguments = (self._tasks, self._finished, ready)
+        self._threads = [
+            threading.Thread(target=_work, args=arguments, name=f"shardkit-{number}", daemon=True)
+            for number in range(count)
+        ]
+        torch_threads = torch.get_num_threads()
+        for thread in self._threads:
+            thread.start()
+        for _ in self._threads:
+            ready.acquire()
+        torch.set_num_threads(torch_threads)  # what they set is also what threads to come begin with
+        _living.add(self)
+
+    def start(self, batch: ThreadedBatch) -> None:
+        """Have a batch made."""
+        for begin, end in batch.parts:
+            self._tasks.put((batch, begin, end))
+
+    def wait(self) -> ThreadedBatch:
+        """Return the next batch that is finished, whichever it is."""
+        return self._finished.get()
+
+    def close(self) -> None:
+        """Let the threads finish the parts that they have begun, and no more, and end. Twice does no harm."""
+        while not self._tasks.empty():
+            self._tasks.get()
+        for _ in self._threads:
+            self._tasks.put(None)
+        for thread in self._threads:
+            thread.join()
+        self._threads = []
+
+
+def _work(
+    tasks: "SimpleQueue[Task | None]", finished: "SimpleQueue[ThreadedBatch]", ready: threading.Semaphore
+) -> None:
+    torch.set_num_threads(1)
+    ready.release()
+    while (task := tasks.get()) is not None:
+        batch, begin, end = task
+        if batch.run(begin, end):
+            finished.put(batch)
+        del task, batch  # or a waiting thread would hold the memory of its last batch
+
+
+_living: "weakref.WeakSet[BatchThreads]" = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """End the threads of iterations that were left open, before the interpreter takes apart what they use."""
+    for threads in list(_living):
+        threads.close()

@@ -16,6 +16,9 @@ from shardkit.transforms.image_ops import ImageOp
 from shardkit.transforms.steps import Picture, Size, render
 
 
+_UNUSED = random.Random(0)  # for operations that draw no numbers
+
+
 class FieldReader:
     """Reads one field of an open store. Safe in threads and after a fork.
 
@@ -113,7 +116,7 @@ class FieldReader:
             self._store.check(row, self.column, payload)
         try:
             image = field.open(payload)
-            steps = plan(self._ops, (image.height, image.width), rng or random.Random())
+            steps = plan(self._ops, (image.height, image.width), rng or _UNUSED)
             return render(image, steps, out)
         except TransformError as error:
             raise TransformError(f"{self._store.where(row)}, field {self.name!r}: {error}") from None

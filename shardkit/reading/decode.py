@@ -15,7 +15,6 @@ from shardkit.transforms.compose import plan
 from shardkit.transforms.image_ops import ImageOp
 from shardkit.transforms.steps import Picture, Size, render
 
-
 _UNUSED = random.Random(0)  # for operations that draw no numbers
 
 

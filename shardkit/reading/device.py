@@ -14,6 +14,8 @@ from typing import Any, Protocol
 
 import torch
 
+from shardkit.reading.timing import Timing
+
 
 class BatchSource(Protocol):
     """What is prefetched from: anything that is iterable again and again, such as a DataLoader."""
@@ -36,25 +38,39 @@ class DevicePrefetcher:
     failed, after the ones before it.
 
     Example:
-        >>> for batch in DevicePrefetcher(loader, "cuda"):
-        ...     loss = model(batch["image"].float().div(255))
+        >>> batches = DevicePrefetcher(loader, "cuda", transform=Normalize(mean, std))
+        >>> for batch in batches:
+        ...     loss = model(batch["image"])
+        >>> print(f"waited {batches.timing.waited:.1f} s for data, used them for {batches.timing.used:.1f} s")
 
     Args:
         loader: An iterable of batches that can be iterated again.
         device: Where the batches go.
         depth: Batches on the device at once, the one in use included, at least 1 (which copies none ahead).
             Each takes device memory.
+        transform: Applied to each batch on the device, before it is handed out.
+
+    Attributes:
+        timing: How long the latest iteration waited for data; see `Timing`.
 
     Raises:
         ValueError: `depth` is less than 1.
     """
 
-    def __init__(self, loader: Iterable[Any], device: str | torch.device, depth: int = 2) -> None:
+    def __init__(
+        self,
+        loader: Iterable[Any],
+        device: str | torch.device,
+        depth: int = 2,
+        transform: Callable[[Any], Any] | None = None,
+    ) -> None:
         if depth < 1:
             raise ValueError(f"depth must be 1 or more, not {depth}")
         self.loader = loader
         self.device = torch.device(device)
         self.depth = depth
+        self.timing = Timing()
+        self._transform = transform
 
     def __len__(self) -> int:
         """Number of batches of the loader.
@@ -78,10 +94,15 @@ class DevicePrefetcher:
             taker.set_epoch(epoch)  # type: ignore[union-attr]  # hasattr has said so
 
     def __iter__(self) -> Iterator[Any]:  # Any: the loader decides what a batch is
+        self.timing = Timing()
+        batches = self._on_device(self.timing)
+        return self.timing.watch(batches if self._transform is None else map(self._transform, batches))
+
+    def _on_device(self, timing: Timing) -> Iterator[Any]:
         if self.device.type == "cpu":
             return iter(self.loader)
         if self.device.type == "cuda":
-            return self._ahead(SideStream(self.device))
+            return self._ahead(SideStream(self.device, timing))
         return (_copy(batch, self.device) for batch in self.loader)
 
     def _ahead(self, stream: "SideStream") -> Iterator[Any]:
@@ -122,10 +143,12 @@ class SideStream:
 
     Args:
         device: A CUDA device.
+        timing: Is told when the consumer's stream came to a batch, and when that was there.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, timing: Timing) -> None:
         self._device = device
+        self._timing = timing
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # by torch
 
     def start(self, batch: Any) -> Copy:
@@ -133,15 +156,20 @@ class SideStream:
         pinned = _replace(batch, "pin_memory", lambda item: item.pin_memory())
         with torch.cuda.stream(self._stream):
             moved = _copy(pinned, self._device)
-            done = self._stream.record_event()
+            done = self._stream.record_event(_timed_event())
         return Copy(moved, done)
 
     def finish(self, begun: Copy) -> Any:
         """Return the batch of `begun`, ready for use on the current stream (which waits, not this thread)."""
         current = torch.cuda.current_stream(self._device)
+        self._timing.add_copy(current.record_event(_timed_event()), begun.done)
         current.wait_event(begun.done)
         _record(begun.batch, current)
         return begun.batch
+
+
+def _timed_event() -> Any:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]  # by torch
 
 
 def _copy(batch: Any, device: torch.device) -> Any:

@@ -1,5 +1,6 @@
 """DevicePrefetcher: order of waits with stand-ins for CUDA, and the real thing where there is a GPU."""
 
+import time
 import weakref
 from collections import OrderedDict, namedtuple
 from collections.abc import Iterator
@@ -22,17 +23,37 @@ class FakeCuda:
         self.active = "main"
         cuda = self
 
+        class Event:
+            """Happens at once; its time is when it was recorded, in steps of 1 s for copies and none for the rest."""
+
+            def __init__(self, enable_timing: bool) -> None:
+                self.name, self.at = "", 0.0
+
+            def query(self) -> bool:
+                return True
+
+            def synchronize(self) -> None:
+                pass
+
+            def elapsed_time(self, later: "Event") -> float:
+                return (later.at - self.at) * 1000
+
         class Stream:
             def __init__(self, device: torch.device) -> None:
                 self.copies = 0
 
-            def record_event(self) -> str:
+            def record_event(self, event: Event) -> Event:
                 self.copies += 1
-                return f"event {self.copies}"
+                event.name, event.at = f"event {self.copies}", float(self.copies)
+                return event
 
         class CurrentStream:
-            def wait_event(self, event: str) -> None:
-                cuda.log.append(f"main waits for {event}")
+            def record_event(self, event: Event) -> Event:
+                event.at = 1.5
+                return event
+
+            def wait_event(self, event: Event) -> None:
+                cuda.log.append(f"main waits for {event.name}")
 
         @contextmanager
         def on(stream: Stream) -> Iterator[None]:
@@ -40,6 +61,7 @@ class FakeCuda:
             yield
             cuda.active = "main"
 
+        monkeypatch.setattr(torch.cuda, "Event", Event)
         monkeypatch.setattr(torch.cuda, "Stream", Stream)
         monkeypatch.setattr(torch.cuda, "stream", on)
         monkeypatch.setattr(torch.cuda, "current_stream", lambda device: CurrentStream())
@@ -198,3 +220,37 @@ def test_on_a_gpu_every_batch_arrives_unaltered_while_memory_is_reused() -> None
         del x
         torch.empty(64 * 3 * 64 * 64, dtype=torch.uint8, device="cuda").fill_(255)
         assert total.item() == number % 251 * 64 * 3 * 64 * 64
+
+
+def test_waiting_for_data_is_told_apart_from_using_them(cuda: FakeCuda) -> None:
+    def slow() -> Iterator[dict[str, Any]]:
+        for number in range(3):
+            time.sleep(0.02)
+            yield {"x": number}
+
+    class Loader:
+        def __iter__(self) -> Iterator[dict[str, Any]]:
+            return slow()
+
+    batches = DevicePrefetcher(Loader(), "cpu", transform=lambda batch: batch | {"y": batch["x"] + 1})
+    assert batches.timing.batches == 0
+    seen = []
+    for batch in batches:
+        seen.append(batch["y"])
+        time.sleep(0.05)
+    assert seen == [1, 2, 3]
+    timing = batches.timing
+    assert timing.batches == 3
+    assert timing.waited >= 0.06
+    assert timing.used >= 0.15
+    assert timing.device_waited == 0
+    for _ in batches:
+        break
+    assert batches.timing.batches == 1
+
+
+def test_the_time_that_a_device_waits_for_copies_is_added_up(cuda: FakeCuda) -> None:
+    batches = DevicePrefetcher([{"x": FakeTensor(str(number), cuda)} for number in range(3)], "cuda:0")
+    list(batches)
+    # the copies are over at 1, 2 and 3 s, and the stream always asks at 1.5 s
+    assert batches.timing.device_waited == pytest.approx(0 + 0.5 + 1.5)

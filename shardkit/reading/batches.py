@@ -19,15 +19,19 @@ class BatchRows(list[int]):
     """The rows of one batch, in order.
 
     Attributes:
+        array: The same as ``int64[B]``.
         is_pad: ``bool[len(self)]``: which rows are repeats that only fill the batch; None unless the tail is padded.
         end: Positions of the epoch that all ranks together have delivered when each has delivered this step.
         draws: Decides the random numbers of the samples.
     """
 
-    __slots__ = ("draws", "end", "is_pad")
+    __slots__ = ("array", "draws", "end", "is_pad")
 
-    def __init__(self, rows: list[int], is_pad: npt.NDArray[np.bool_] | None, end: int, draws: Draws) -> None:
-        super().__init__(rows)
+    def __init__(
+        self, array: npt.NDArray[np.int64], is_pad: npt.NDArray[np.bool_] | None, end: int, draws: Draws
+    ) -> None:
+        super().__init__(array.tolist())
+        self.array = array
         self.is_pad = is_pad
         self.end = end
         self.draws = draws
@@ -35,10 +39,10 @@ class BatchRows(list[int]):
     def part(self, begin: int, end: int) -> "BatchRows":
         """Return the rows at the places from `begin` to `end`."""
         is_pad = None if self.is_pad is None else self.is_pad[begin:end]
-        return BatchRows(self[begin:end], is_pad, self.end, self.draws.part(begin, end))
+        return BatchRows(self.array[begin:end], is_pad, self.end, self.draws.part(begin, end))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (BatchRows, (list(self), self.is_pad, self.end, self.draws))
+        return (BatchRows, (self.array, self.is_pad, self.end, self.draws))
 
 
 class BatchIterator(Iterator[BatchRows]):
@@ -134,8 +138,9 @@ class BatchIterator(Iterator[BatchRows]):
             some = steps[begin : begin + stride]
             positions = [partition.positions(step) for step in some]
             rows = self._order.rows(np.concatenate(positions))
-            ends = np.cumsum([len(each) for each in positions])
-            for step, at, batch in zip(some, positions, np.split(rows, ends[:-1]), strict=True):
+            first = 0
+            for step, at in zip(some, positions, strict=True):
                 is_pad = partition.pads(step) if partition.tail == "pad" else None
                 draws = Draws(self._draws_key, at if self._is_repeating else None)
-                yield BatchRows(batch.tolist(), is_pad, partition.end(step + 1), draws)
+                yield BatchRows(rows[first : first + len(at)], is_pad, partition.end(step + 1), draws)
+                first += len(at)

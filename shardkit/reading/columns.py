@@ -11,7 +11,7 @@ import torch
 from shardkit.contract import Payload
 from shardkit.reading.allocation import Allocate
 from shardkit.reading.collate import Batch, Paddings, add_column
-from shardkit.reading.decode import FieldReader
+from shardkit.reading.decode import FieldReader, as_rows
 
 Rows = npt.NDArray[np.int64]
 
@@ -73,10 +73,10 @@ class GatheredColumn:
         self.reader = reader
         self._rows = rows
         self._starts = starts
-        layout = reader.field.layout
+        layout = reader.layout
         dtype = np.dtype(layout.dtype)
         tensor = allocate((len(rows), *layout.shape), dtype)
-        self._out: npt.NDArray[Any] = tensor.numpy()
+        self._out = as_rows(tensor.numpy())
         self._tensor = tensor.permute(0, 3, 1, 2) if reader.field.kind == "image" else tensor
 
     def fill(self, begin: int, end: int) -> None:
@@ -84,11 +84,11 @@ class GatheredColumn:
         rows, out = self._rows[begin:end], self._out[begin:end]
         if len(self._starts) == 1:
             np.take(
-                self._array(0), rows, axis=0, out=out, mode="clip"
-            )  # the rows are within; "raise" would buffer
+                self._array(0), rows, out=out, mode="clip"
+            )  # all are within; "raise" would copy once more
             return
         shards = np.searchsorted(self._starts, rows, side="right") - 1
-        for shard in np.unique(shards).tolist():
+        for shard in set(shards.tolist()):
             places = np.flatnonzero(shards == shard)
             out[places] = self._array(shard)[rows[places] - self._starts[shard]]
 
@@ -104,7 +104,7 @@ class GatheredColumn:
         batch[self.reader.name] = self._tensor if kept is None else self._tensor[kept]
 
     def _array(self, shard: int) -> Any:
-        return self.reader.array(shard)
+        return self.reader.rows_of(shard)
 
 
 class PictureColumn:

@@ -14,6 +14,7 @@ from torch.utils.data import Dataset
 from shardkit.contract import Contract
 from shardkit.errors import CorruptShardError
 from shardkit.reading.allocation import Allocate, allocate, allocate_private
+from shardkit.reading.batches import BatchRows
 from shardkit.reading.collate import Sample
 from shardkit.reading.decode import ops_by_field
 from shardkit.reading.guard import TransformGuard
@@ -140,12 +141,12 @@ class ShardDataset(Dataset[Sample | None]):
             IndexError, TypeError, FormatError, TransformError: As for ``self[index]``.
         """
         draws: Draws | None = getattr(indices, "draws", None)
-        rows = [self._row(index) for index in indices]
+        rows = self._rows(indices)
         batch = self._reader.batch(rows, draws, None, self._skipped, allocate_private)
         batch.fill(0, len(rows))
         delivered = batch.with_gaps()
         if self._guard is not None:
-            delivered = self._all_transformed(rows, delivered, self._guard, draws)
+            delivered = self._all_transformed(rows.tolist(), delivered, self._guard, draws)
         is_pad = getattr(indices, "is_pad", None)
         if is_pad is not None:
             for sample, mark in zip(delivered, is_pad.tolist(), strict=True):
@@ -165,7 +166,7 @@ class ShardDataset(Dataset[Sample | None]):
             IndexError, TypeError, FormatError: As for ``self[index]``.
         """
         return self._reader.batch(
-            [self._row(index) for index in indices],
+            self._rows(indices),
             getattr(indices, "draws", None),
             getattr(indices, "is_pad", None),
             self._skipped,
@@ -321,6 +322,13 @@ class ShardDataset(Dataset[Sample | None]):
                 store = Store(self._path, self.generation, self.dataset_id)
             self._opened = store, SampleReader(store, self._names, self._verify_checksums, self._ops)
         return self._opened
+
+    def _rows(self, indices: Sequence[SupportsIndex]) -> npt.NDArray[np.int64]:
+        if isinstance(indices, BatchRows):  # whole numbers, of this data set or of another one
+            rows = indices.array
+            if len(rows) and 0 <= int(rows.min()) <= int(rows.max()) < self._count:
+                return rows
+        return np.array([self._row(index) for index in indices], dtype=np.int64)
 
     def _row(self, index: SupportsIndex) -> int:
         if type(index) is int and 0 <= index < self._count:

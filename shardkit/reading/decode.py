@@ -1,7 +1,9 @@
 """One field of the stored records, and how its values are had: from the index, from an array, or by decoding."""
 
+import math
 import random
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -31,6 +33,7 @@ class FieldReader:
         name: The field.
         column: Its number in the store.
         field: Its kind, which decodes.
+        layout: How its payloads lie.
         is_checked: Whether each payload is held against its checksum before it is decoded.
         index: Its values over all rows, or None where payloads are decoded.
         is_random: Whether the operations draw random numbers.
@@ -44,22 +47,22 @@ class FieldReader:
         self.name = name
         self.column = next(number for number, column in enumerate(store.columns) if column.name == name)
         self.field = store.contract.fields[name]
-        layout = self.field.layout
+        self.layout = layout = self.field.layout
         self.is_checked = not layout.is_fixed if verify_checksums is None else verify_checksums
         self.index: npt.NDArray[Any] | None = None
         if layout.is_single and not self.is_checked:
             self.index = np.asarray(store.column(name))
         self.is_random = any(op.is_random for op in ops)
-        self._arrays: dict[int, npt.NDArray[Any] | None] = {}
+        self._arrays: dict[int, npt.NDArray[np.void] | None] = {}
 
-    @property
+    @cached_property
     def is_gathered(self) -> bool:
         """Whether its values in many rows are read from arrays at once, without decoding each."""
-        if self.is_checked or self._ops or not self.field.layout.is_fixed or self.index is not None:
+        if self.is_checked or self._ops or not self.layout.is_fixed or self.index is not None:
             return False
-        return len(self._store) > 0 and self.array(0) is not None
+        return len(self._store) > 0 and self.rows_of(0) is not None
 
-    @property
+    @cached_property
     def picture_size(self) -> Size | None:
         """Height and width of every picture as delivered, or None where they vary or it is no image."""
         if not isinstance(self.field, ImageField):
@@ -74,10 +77,14 @@ class FieldReader:
         index: Any = self.index
         return index.item(row) if self.field.kind == "label" else index[row]
 
-    def array(self, shard: int) -> npt.NDArray[Any] | None:
-        """Return the memory map of the field in a shard, if any: made once, for that costs more than a small batch."""
+    def rows_of(self, shard: int) -> npt.NDArray[np.void] | None:
+        """Return the field in a shard by `as_rows`, or None if it has no memory map.
+
+        Made once, for that costs more than to read a small batch.
+        """
         if shard not in self._arrays:
-            self._arrays[shard] = self._store.array(shard, self.column)
+            array = self._store.array(shard, self.column)
+            self._arrays[shard] = None if array is None else as_rows(array)
         return self._arrays[shard]
 
     def decode(self, row: int, payload: Payload, rng: random.Random | None = None) -> Any:
@@ -140,6 +147,12 @@ class FieldReader:
             f"{self._store.where(row)}, field {self.name!r}: cannot be decoded: {type(error).__name__}: {error}; "
             f"`shardkit verify` tells whether the shard was altered"
         )
+
+
+def as_rows(array: npt.NDArray[Any]) -> npt.NDArray[np.void]:
+    """Return a view of an array as one opaque element a row, which numpy copies at once: ``void[rows]``."""
+    row_bytes = array.itemsize * math.prod(array.shape[1:])
+    return np.ndarray((len(array),), dtype=f"V{row_bytes}", buffer=array)
 
 
 def ops_by_field(

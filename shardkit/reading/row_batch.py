@@ -29,7 +29,7 @@ class RowBatch(PreparedSamples):
         store: The open data set.
         readers: The fields, in the order of the sample.
         paddings: How fields are padded.
-        rows: Their rows.
+        rows: ``int64[B]``, their rows.
         starts: First row of each shard.
         allocate: Gives the memory of tensors.
         draws: Decides random numbers; None draws from torch's stream.
@@ -45,7 +45,7 @@ class RowBatch(PreparedSamples):
         store: Store,
         readers: Sequence[FieldReader],
         paddings: Paddings,
-        rows: Sequence[int],
+        rows: Rows,
         starts: Rows,
         allocate: Allocate,
         draws: Draws | None,
@@ -55,8 +55,7 @@ class RowBatch(PreparedSamples):
         self._store = store
         self._paddings = paddings
         self._rows = rows
-        self._chosen = np.array(rows, dtype=np.int64)
-        self._columns = [make_column(reader, self._chosen, starts, allocate) for reader in readers]
+        self._columns = [make_column(reader, rows, starts, allocate) for reader in readers]
         self._decoded = [column for column in self._columns if is_decoded(column.reader)]
         self._numbers = [column.reader.column for column in self._decoded]
         self._is_random = any(reader.is_random for reader in readers)
@@ -77,13 +76,13 @@ class RowBatch(PreparedSamples):
             column.fill(begin, end)
         if not self._decoded:
             return
-        for place in range(begin, end):
+        for place, row in enumerate(self._rows[begin:end].tolist(), begin):
             try:
-                self._decode(place, self._rows[place])
+                self._decode(place, row)
             except CorruptShardError:
                 if self._skipped is None:
                     raise
-                self._skipped.mark(self._rows[place])
+                self._skipped.mark(row)
                 self._lost.append(place)
 
     def batch(self) -> Batch:
@@ -136,13 +135,13 @@ class RowBatch(PreparedSamples):
 
     def _ids(self, kept: list[int] | None) -> Any:
         """Return the ids: as strings where records are decoded, else so that they are made when asked for."""
-        rows = self._chosen if kept is None else self._chosen[kept]
+        rows = self._rows if kept is None else self._rows[kept]
         if self._decoded or not len(rows):
             return BatchIds(map(self._store.id_of, rows.tolist()))
         return self._store.ids_of(rows)
 
     def _sample(self, place: int) -> Sample:
-        sample: Sample = {"id": self._store.id_of(self._rows[place])}
+        sample: Sample = {"id": self._store.id_of(int(self._rows[place]))}
         for column in self._columns:
             sample[column.reader.name] = column.value(place)
         if self._is_pad is not None:

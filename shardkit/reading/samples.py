@@ -81,7 +81,7 @@ class SampleReader:
 
     def batch(
         self,
-        rows: Sequence[int],
+        rows: npt.NDArray[np.int64],
         draws: Draws | None = None,
         is_pad: npt.NDArray[np.bool_] | None = None,
         skipped: MarkedRows | None = None,

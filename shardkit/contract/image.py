@@ -22,7 +22,7 @@ from shardkit.contract.images.quiet import quiet_pixels
 from shardkit.contract.images.resizing import Samples, Size, resize, shrink
 from shardkit.contract.images.sniff import FORMATS, promised_format
 from shardkit.contract.images.storage import jpeg_bytes, png_bytes
-from shardkit.contract.images.stored import StoredImage
+from shardkit.contract.images.stored import Room, StoredImage
 from shardkit.contract.images.values import encoded_or_picture, picture_of_array
 from shardkit.contract.keys import wrong_key
 from shardkit.contract.reasons import Reason, Warned
@@ -202,12 +202,12 @@ class ImageField(Field):
         colorspace = self._direct_colorspace(facts)
         if colorspace is None or not isinstance(facts, JpegFacts):
             whole = self._decode_by_policies(data, facts)
-            return StoredImage((whole.shape[0], whole.shape[1]), lambda _: whole)
+            return StoredImage((whole.shape[0], whole.shape[1]), lambda *_: whole)
         self._require_stored_size(facts.height, facts.width)
 
-        def decode(least: Size | None) -> Samples:
+        def decode(least: Size | None, room: Room | None) -> Samples:
             try:
-                return decode_turbo(data, facts, colorspace, least)
+                return decode_turbo(data, facts, colorspace, least, room)
             except ValueError:  # what simplejpeg refuses, Pillow may serve
                 return self._decode_by_policies(data, facts)
 
@@ -226,7 +226,7 @@ class ImageField(Field):
         if len(payload) != layout.nbytes:
             raise FormatError(f"a raw image has {len(payload)} bytes, expected {layout.nbytes}")
         samples = np.frombuffer(payload, np.uint8).reshape(layout.shape)
-        return StoredImage((samples.shape[0], samples.shape[1]), lambda _: samples)
+        return StoredImage((samples.shape[0], samples.shape[1]), lambda *_: samples)
 
     def _direct_colorspace(self, facts: Facts) -> str | None:
         """Return the simplejpeg colorspace that delivers in one step, or None."""

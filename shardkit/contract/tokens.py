@@ -116,6 +116,14 @@ class TokensField(Field):
     def decode(self, payload: Payload) -> Tokens:
         """Return the tokens, ``int32[n]`` or ``int64[n]`` (see `delivered`); read-only where it is a view.
 
+        Raises:
+            FormatError: As for `view`.
+        """
+        return self.view(payload).astype(self.delivered, copy=False)
+
+    def view(self, payload: Payload) -> Tokens:
+        """Return the tokens as they are stored, ``dtype[n]``: a read-only view of the payload.
+
         Their number is checked; that each is below `vocab_size` is as the checksum vouches for it.
 
         Raises:
@@ -129,7 +137,8 @@ class TokensField(Field):
                 f"a tokens payload of {len(payload)} bytes does not hold {self.min_length} to {most} {self.dtype}"
             )
         stored = np.frombuffer(payload, dtype) if count else np.empty(0, dtype)
-        return stored.astype(self.delivered, copy=False)
+        stored.flags.writeable = False
+        return stored
 
     def _to_tokens(self, value: Any) -> Tokens:
         """Return the raw value as a one-dimensional array of whole numbers."""

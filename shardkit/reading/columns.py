@@ -12,6 +12,7 @@ from shardkit.contract import Payload
 from shardkit.reading.allocation import Allocate
 from shardkit.reading.collate import Batch, Paddings, add_column
 from shardkit.reading.decode import FieldReader, as_rows
+from shardkit.transforms.steps import Rendering
 
 Rows = npt.NDArray[np.int64]
 
@@ -25,7 +26,7 @@ class Column(Protocol):
         """Read the values at some places that need no decoding."""
 
     def put(self, place: int, row: int, payload: Payload, rng: random.Random | None) -> None:
-        """Decode the value at one place, where `is_decoded`."""
+        """Decode the value at one place, where `is_decoded`, or prepare it."""
 
     def value(self, place: int) -> Any:
         """Return the value at one place, as a sample holds it."""
@@ -108,7 +109,7 @@ class GatheredColumn:
 
 
 class PictureColumn:
-    """Images of one size, each decoded into its place.
+    """Images of one size, each prepared and then decoded into its place.
 
     Args:
         reader: Reads the field; its `picture_size` is not None.
@@ -123,13 +124,19 @@ class PictureColumn:
         tensor = allocate((count, height, width, channels), np.dtype(np.uint8))
         self._out: npt.NDArray[Any] = tensor.numpy()
         self._tensor = tensor.permute(0, 3, 1, 2)
+        self._prepared: dict[int, tuple[int, Rendering]] = {}
 
     def fill(self, begin: int, end: int) -> None:
         """Nothing: they are decoded one by one."""
 
     def put(self, place: int, row: int, payload: Payload, rng: random.Random | None) -> None:
+        """Prepare one image."""
+        self._prepared[place] = row, self.reader.prepare(row, payload, rng)
+
+    def finish(self, place: int) -> None:
         """Decode one image into the batch."""
-        self.reader.render(row, payload, rng, self._out[place])
+        row, rendering = self._prepared.pop(place)
+        self.reader.render(row, rendering, self._out[place], self._tensor[place : place + 1])
 
     def value(self, place: int) -> torch.Tensor:
         """Return a part of the batch, ``uint8[C, H, W]``."""

@@ -2,6 +2,7 @@
 
 import operator
 from collections.abc import Callable, Iterable, Sequence
+from multiprocessing.context import get_spawning_popen
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, SupportsIndex, get_args
@@ -9,7 +10,7 @@ from typing import Any, Literal, SupportsIndex, get_args
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, get_worker_info
 
 from shardkit.contract import Contract
 from shardkit.errors import CorruptShardError
@@ -19,6 +20,7 @@ from shardkit.reading.collate import Sample
 from shardkit.reading.decode import ops_by_field
 from shardkit.reading.guard import TransformGuard
 from shardkit.reading.marked import MarkedRows
+from shardkit.reading.preloaded import Preloaded, PreloadedRecords, preload_fields
 from shardkit.reading.row_batch import RowBatch
 from shardkit.reading.samples import SampleReader
 from shardkit.reading.selection import Columns, select_rows, the_label_field
@@ -58,11 +60,15 @@ class ShardDataset(Dataset[Sample | None]):
             left out so far, in this process and in the workers of its loaders.
         on_error: ``"raise"``, or ``"skip"``: a record whose stored bytes are damaged is left out, and `skipped` names
             it. Errors of a transform are always raised.
+        preload: Hold the fields in memory, as stored. They are read once, here, and each value is checked unless
+            `verify_checksums` is False. Workers share the memory; a copy that is unpickled for anything else reads
+            its own when it is first used.
 
     Raises:
         DatasetNotFoundError: There is no manifest in `path`.
         FormatError: What is there is not a sound data set of a version that this one reads.
-        ValueError: `fields` names one that the contract has not.
+        ValueError: `fields` names one that the contract has not, or there is not the memory to preload them.
+        CorruptShardError: A record to be preloaded is damaged, and damage is not skipped.
     """
 
     def __init__(
@@ -74,6 +80,7 @@ class ShardDataset(Dataset[Sample | None]):
         may_reshape: bool = False,
         may_filter: bool = False,
         on_error: OnError = "raise",
+        preload: bool = False,
     ) -> None:
         if on_error not in get_args(OnError):
             raise ValueError(f'on_error must be "raise" or "skip", not {on_error!r}')
@@ -90,6 +97,8 @@ class ShardDataset(Dataset[Sample | None]):
         )
         self._filtered = MarkedRows(self._count) if may_filter else None
         self._skipped = MarkedRows(self._count) if on_error == "skip" else None
+        self._preload = preload
+        self._preloaded: Preloaded | None = None
         self._opened: tuple[Store, SampleReader] | None = None
         self._open(store)
 
@@ -195,6 +204,31 @@ class ShardDataset(Dataset[Sample | None]):
                 from its checksum.
         """
         return self._reader.record(self._row(index))
+
+    def slice(self, index: SupportsIndex, field: str, key: Any) -> Any:
+        """Return a part of the array of one record, such as ``data.slice(7, "volume", np.s_[10:20])``.
+
+        From memmap shards, and from a data set that is preloaded, only that part is read, and nothing is copied where
+        the key is made of integers and slices. From LMDB the whole record is copied first. The part is not checked
+        against the checksum, which is over the whole value.
+
+        Args:
+            index: As for ``self[index]``.
+            field: An array, tokens, or an image that is stored raw.
+            key: What numpy takes between brackets, for the array as it is stored: an image is ``uint8[C, H, W]``,
+                tokens have the dtype of the contract.
+
+        Returns:
+            A read-only view (a numpy scalar where the key picks one element); where the key picks by lists or masks, a
+            copy of what it picks.
+
+        Raises:
+            IndexError: There is no such row, or the key does not fit the array.
+            TypeError: `index` is no integer.
+            LookupError: The field cannot be read in part, or is not among those read; names those that can.
+            CorruptShardError: What is stored is inconsistent.
+        """
+        return self._reader.part(self._row(index), field, key)
 
     def stored_value(self, row: int, name: str) -> Any:
         """Return the value of a label or scalar field as the shard itself stores it, not the index: a Python value.
@@ -305,8 +339,9 @@ class ShardDataset(Dataset[Sample | None]):
         return [self._store.id_of(row) for row in self._skipped.rows().tolist()]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what is open: another process opens it when it first reads."""
-        return self.__dict__ | {"_opened": None}
+        """Leave out what is open, which another process opens when it first reads; one being started shares memory."""
+        shared = self._preloaded if get_spawning_popen() is not None else None
+        return self.__dict__ | {"_opened": None, "_preloaded": shared}
 
     @property
     def _store(self) -> Store:
@@ -320,8 +355,18 @@ class ShardDataset(Dataset[Sample | None]):
         if self._opened is None:
             if store is None:
                 store = Store(self._path, self.generation, self.dataset_id)
-            self._opened = store, SampleReader(store, self._names, self._verify_checksums, self._ops)
+            self._opened = store, self._make_reader(store)
         return self._opened
+
+    def _make_reader(self, store: Store) -> SampleReader:
+        # a worker that was handed nothing reads the files: with memory of its own, each would hold a copy
+        if not self._preload or (self._preloaded is None and get_worker_info() is not None):
+            return SampleReader(store, self._names, self._verify_checksums, self._ops)
+        if self._preloaded is None:
+            is_checked = self._verify_checksums is not False
+            self._preloaded = preload_fields(store, self._names, is_checked, self._skipped)
+        records = PreloadedRecords(store, self._preloaded)
+        return SampleReader(records, self._names, records.has_gaps, self._ops)
 
     def _rows(self, indices: Sequence[SupportsIndex]) -> npt.NDArray[np.int64]:
         if isinstance(indices, BatchRows):  # whole numbers, of this data set or of another one

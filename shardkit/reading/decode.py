@@ -2,9 +2,9 @@
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,11 +12,13 @@ import torch
 
 from shardkit.contract import Contract, ImageField, Payload
 from shardkit.errors import CorruptShardError, FormatError, TransformError
-from shardkit.store import Store
+from shardkit.reading.records import Records
+from shardkit.reading.stored_array import view_of
 from shardkit.transforms.compose import plan
 from shardkit.transforms.image_ops import ImageOp
-from shardkit.transforms.steps import Picture, Size, render
+from shardkit.transforms.steps import Picture, Rendering, Size
 
+T = TypeVar("T")
 _UNUSED = random.Random(0)  # for operations that draw no numbers
 
 
@@ -24,7 +26,7 @@ class FieldReader:
     """Reads one field of an open store. Safe in threads and after a fork.
 
     Args:
-        store: The open data set.
+        store: The records of the open data set.
         name: The field.
         verify_checksums: True checks every payload; None checks those of a field of varying size; False checks none.
         ops: What becomes of an image as it is decoded.
@@ -40,7 +42,7 @@ class FieldReader:
     """
 
     def __init__(
-        self, store: Store, name: str, verify_checksums: bool | None, ops: Sequence[ImageOp] = ()
+        self, store: Records, name: str, verify_checksums: bool | None, ops: Sequence[ImageOp] = ()
     ) -> None:
         self._store = store
         self._ops = ops
@@ -98,7 +100,8 @@ class FieldReader:
             TransformError: An operation cannot be done.
         """
         if self._ops:
-            picture = self.render(row, payload, rng)
+            rendering = self.prepare(row, payload, rng)
+            picture = self._undamaged(row, rendering.make)
             return torch.from_numpy(np.array(picture, order="C", copy=True)).permute(2, 0, 1)
         value = self.value(row, payload)
         if not isinstance(value, np.ndarray):
@@ -106,10 +109,8 @@ class FieldReader:
         tensor = torch.from_numpy(value if value.flags.writeable else value.copy())
         return tensor.permute(2, 0, 1) if self.field.kind == "image" else tensor
 
-    def render(
-        self, row: int, payload: Payload, rng: random.Random | None, out: Picture | None = None
-    ) -> Picture:
-        """Return the picture in a payload after the operations, ``uint8[H, W, C]``, in `out` if there is one.
+    def prepare(self, row: int, payload: Payload, rng: random.Random | None) -> Rendering:
+        """Return the picture in a payload, checked and ready to be decoded, with what the operations do to it.
 
         Raises:
             CorruptShardError: It is damaged; names shard, row, id and field.
@@ -120,12 +121,20 @@ class FieldReader:
             raise TypeError(f"{self.name!r} is no image")
         if self.is_checked:
             self._store.check(row, self.column, payload)
+        image = self._undamaged(row, lambda: field.open(payload))
         try:
-            image = field.open(payload)
-            steps = plan(self._ops, (image.height, image.width), rng or _UNUSED)
-            return render(image, steps, out)
+            return Rendering(image, plan(self._ops, (image.height, image.width), rng or _UNUSED))
         except TransformError as error:
             raise TransformError(f"{self._store.where(row)}, field {self.name!r}: {error}") from None
+
+    def render(self, row: int, rendering: Rendering, out: Picture, view: torch.Tensor) -> None:
+        """Decode a picture into its place; see `Rendering.make_in`.
+
+        Raises:
+            CorruptShardError: It is damaged; names shard, row, id and field.
+        """
+        try:
+            rendering.make_in(out, view)
         except FormatError as error:
             raise self._damaged(row, error) from None
 
@@ -137,8 +146,28 @@ class FieldReader:
         """
         if self.is_checked:
             self._store.check(row, self.column, payload)
+        return self._undamaged(row, lambda: self.field.decode(payload))
+
+    def part(self, row: int, payload: Payload, key: Any) -> Any:  # Any: what numpy takes, and gives
+        """Return what a key of numpy's picks from the array in a payload; nothing is checked, and the rest not read.
+
+        Raises:
+            IndexError: The key does not fit the array; names shard, row, id and field.
+            CorruptShardError: The payload's length does not fit the field.
+        """
         try:
-            return self.field.decode(payload)
+            array = view_of(self.field, payload)
+        except FormatError as error:
+            raise self._damaged(row, error) from None
+        try:
+            return array[key]
+        except (IndexError, TypeError, ValueError) as error:
+            form = f"{array.dtype.name}{list(array.shape)}"
+            raise IndexError(f"{self._store.where(row)}, field {self.name!r}, {form}: {error}") from None
+
+    def _undamaged(self, row: int, read: Callable[[], T]) -> T:
+        try:
+            return read()
         except FormatError as error:
             raise self._damaged(row, error) from None
 

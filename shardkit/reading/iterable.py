@@ -42,13 +42,14 @@ class ShardIterableDataset(RankBatches, IterableDataset[Batch]):
         tail: ``"pad"``, ``"drop"`` or ``"exact"``.
         rank: This rank; by default that of torch.distributed.
         world_size: Number of ranks; given exactly if `rank` is.
-        transform: As for `ShardDataset`, and so are the next five.
+        transform: As for `ShardDataset`, and so are the next six.
         fields: Names of the fields to read.
         verify_checksums: Which checksums are checked.
         may_reshape: Whether the transform may change shapes.
         may_filter: Whether the transform may leave samples out; batches then are smaller, their number is
             not.
         on_error: Whether a damaged record is raised or skipped.
+        preload: Whether the fields are held in memory.
         rows: Rows to sample from.
         weights: Draw records with replacement by these weights.
         num_samples: Draws in an epoch.
@@ -75,12 +76,15 @@ class ShardIterableDataset(RankBatches, IterableDataset[Batch]):
         may_reshape: bool = False,
         may_filter: bool = False,
         on_error: OnError = "raise",
+        preload: bool = False,
         rows: npt.ArrayLike | None = None,
         weights: Weights | None = None,
         num_samples: int | None = None,
         stratify: str | None = None,
     ) -> None:
-        data = ShardDataset(path, transform, fields, verify_checksums, may_reshape, may_filter, on_error)
+        data = ShardDataset(
+            path, transform, fields, verify_checksums, may_reshape, may_filter, on_error, preload
+        )
         which = (batch_size, shuffle, seed, tail, rank, world_size, rows, weights, num_samples, stratify)
         super().__init__(data, *which)
 

@@ -54,6 +54,7 @@ class ShardLoader(RankBatches):
         may_reshape: Whether the transform may change shapes.
         may_filter: Whether the transform may leave samples out.
         on_error: Whether a damaged record is raised or skipped.
+        preload: Whether the fields are held in memory.
         rows: Rows to sample from.
         weights: Draw with replacement by these weights.
         num_samples: Draws in an epoch.
@@ -82,12 +83,15 @@ class ShardLoader(RankBatches):
         may_reshape: bool = False,
         may_filter: bool = False,
         on_error: OnError = "raise",
+        preload: bool = False,
         rows: npt.ArrayLike | None = None,
         weights: Weights | None = None,
         num_samples: int | None = None,
         stratify: str | None = None,
     ) -> None:
-        data = ShardDataset(path, transform, fields, verify_checksums, may_reshape, may_filter, on_error)
+        data = ShardDataset(
+            path, transform, fields, verify_checksums, may_reshape, may_filter, on_error, preload
+        )
         which = (batch_size, shuffle, seed, tail, rank, world_size, rows, weights, num_samples, stratify)
         super().__init__(data, *which)
         self._threads = _usable_cpus() if threads is None else require_integer("threads", threads)

@@ -1,7 +1,7 @@
 """The samples of some rows, read field by field into what will be the batch."""
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -10,10 +10,10 @@ import torch
 from shardkit.errors import CorruptShardError
 from shardkit.reading.allocation import Allocate
 from shardkit.reading.collate import Batch, BatchIds, PaddedSample, Paddings, PreparedSamples, Sample
-from shardkit.reading.columns import Rows, is_decoded, make_column
+from shardkit.reading.columns import PictureColumn, Rows, is_decoded, make_column
 from shardkit.reading.decode import FieldReader
 from shardkit.reading.marked import MarkedRows
-from shardkit.store import Store
+from shardkit.reading.records import Records
 from shardkit.transforms.randomness import Draws, rng_of
 
 DECODED_AT_ONCE = 8
@@ -26,7 +26,7 @@ class RowBatch(PreparedSamples):
     First `fill` reads every place, in parts and in any number of threads.
 
     Args:
-        store: The open data set.
+        store: The records of the open data set.
         readers: The fields, in the order of the sample.
         paddings: How fields are padded.
         rows: ``int64[B]``, their rows.
@@ -42,7 +42,7 @@ class RowBatch(PreparedSamples):
 
     def __init__(
         self,
-        store: Store,
+        store: Records,
         readers: Sequence[FieldReader],
         paddings: Paddings,
         rows: Rows,
@@ -57,6 +57,7 @@ class RowBatch(PreparedSamples):
         self._rows = rows
         self._columns = [make_column(reader, rows, starts, allocate) for reader in readers]
         self._decoded = [column for column in self._columns if is_decoded(column.reader)]
+        self._pictures = [column for column in self._decoded if isinstance(column, PictureColumn)]
         self._numbers = [column.reader.column for column in self._decoded]
         self._is_random = any(reader.is_random for reader in readers)
         self._draws = draws
@@ -76,14 +77,11 @@ class RowBatch(PreparedSamples):
             column.fill(begin, end)
         if not self._decoded:
             return
-        for place, row in enumerate(self._rows[begin:end].tolist(), begin):
-            try:
-                self._decode(place, row)
-            except CorruptShardError:
-                if self._skipped is None:
-                    raise
-                self._skipped.mark(row)
-                self._lost.append(place)
+        rows = self._rows[begin:end].tolist()
+        prepared = [place for place, row in enumerate(rows, begin) if self._is_sound(place, row, self._put)]
+        if self._pictures:
+            for place in prepared:
+                self._is_sound(place, rows[place - begin], self._finish)
 
     def batch(self) -> Batch:
         """Return the batch: what `collate` makes of the samples."""
@@ -124,7 +122,23 @@ class RowBatch(PreparedSamples):
         lost = set(self._lost)
         return [place for place in range(len(self._rows)) if place not in lost]
 
-    def _decode(self, place: int, row: int) -> None:
+    def _is_sound(self, place: int, row: int, read: Callable[[int, int], None]) -> bool:
+        """Do a part of reading a record; note it, and return False, if it is damaged and is to be skipped."""
+        try:
+            read(place, row)
+        except CorruptShardError:
+            if self._skipped is None:
+                raise
+            self._skipped.mark(row)
+            self._lost.append(place)
+            return False
+        return True
+
+    def _finish(self, place: int, row: int) -> None:
+        for column in self._pictures:
+            column.finish(place)
+
+    def _put(self, place: int, row: int) -> None:
         rng = self._rng(place, row) if self._is_random else None
         payloads = self._store.payloads(row, self._numbers)
         for column, payload in zip(self._decoded, payloads, strict=True):

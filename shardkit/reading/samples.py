@@ -1,7 +1,6 @@
 """From stored records to samples: one row, or a batch of them."""
 
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,9 @@ from shardkit.reading.allocation import Allocate, allocate
 from shardkit.reading.collate import PaddedSample, Sample
 from shardkit.reading.decode import FieldReader
 from shardkit.reading.marked import MarkedRows
+from shardkit.reading.records import Records
 from shardkit.reading.row_batch import RowBatch
-from shardkit.store import Store
+from shardkit.reading.stored_array import holds_array
 from shardkit.transforms.image_ops import ImageOp
 from shardkit.transforms.randomness import Draws, rng_of
 
@@ -21,7 +21,7 @@ class SampleReader:
     """Reads samples and records of an open store. Safe in threads and after a fork.
 
     Args:
-        store: The open data set.
+        store: The records of the open data set.
         names: Fields to read, in the order of the sample.
         verify_checksums: True checks every payload, also of records that are not decoded; None checks those
             of every field of varying size, as they are decoded; False checks none.
@@ -30,7 +30,7 @@ class SampleReader:
 
     def __init__(
         self,
-        store: Store,
+        store: Records,
         names: Sequence[str],
         verify_checksums: bool | None,
         ops: dict[str, list[ImageOp]],
@@ -43,9 +43,7 @@ class SampleReader:
         }
         self._stored = [reader.column for reader in self._readers if reader.index is None]
         self._is_random = any(reader.is_random for reader in self._readers)
-        self._starts = np.array(
-            [0, *accumulate(shard.count for shard in store.manifest.shards)][:-1], dtype=np.int64
-        )
+        self._starts = np.array(store.starts, dtype=np.int64)
 
     def record(self, row: int) -> dict[str, Any]:
         """Return the stored record in `row`: its id, labels and scalars as numbers, all else as stored bytes.
@@ -78,6 +76,22 @@ class SampleReader:
             else:
                 sample[reader.name] = reader.from_index(row)
         return self.mark(sample)
+
+    def part(self, row: int, name: str, key: Any) -> Any:  # Any: what numpy takes, and gives
+        """Return what a key of numpy's picks from the array of a field in `row`.
+
+        Raises:
+            LookupError: The field is none that can be read in part, or none that is read.
+            IndexError: The key does not fit the array.
+            CorruptShardError: What is stored is inconsistent.
+        """
+        arrays = {reader.name: reader for reader in self._readers if holds_array(reader.field)}
+        if name not in arrays:
+            these = ", ".join(arrays) or "none"
+            raise LookupError(f"field {name!r} cannot be read in part; fields read here that can: {these}")
+        reader = arrays[name]
+        (payload,) = self._store.payloads(row, (reader.column,))
+        return reader.part(row, payload, key)
 
     def batch(
         self,

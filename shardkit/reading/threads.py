@@ -29,7 +29,7 @@ class ThreadedBatch:
         self.rows = rows
         self.made: Batch | None = None
         self.error: BaseException | None = None
-        self._error_at = len(rows)
+        self._error_at = len(rows) + 1
         self._making = making
         self._lock = threading.Lock()
         size = max(1, making.part_size)
@@ -39,7 +39,7 @@ class ThreadedBatch:
     def run(self, begin: int, end: int) -> bool:
         """Fill a part; return whether it was the last one, and the batch is finished."""
         try:
-            if self.error is None:
+            if begin < self._error_at:  # what stands before an error may hold the one to be raised
                 self._making.fill(begin, end)
         except BaseException as error:  # whatever it is belongs to who asked for the batch
             self._fail(begin, error)
@@ -109,6 +109,7 @@ class BatchThreads:
 def _work(
     tasks: "SimpleQueue[Task | None]", finished: "SimpleQueue[ThreadedBatch]", ready: threading.Semaphore
 ) -> None:
+    torch.get_num_threads()  # or the first operation in this thread would begin with everybody's number again
     torch.set_num_threads(1)
     ready.release()
     while (task := tasks.get()) is not None:

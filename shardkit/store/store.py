@@ -40,6 +40,7 @@ class Store:
         contract: What every record fits.
         columns: One stored column a field, in field order.
         ids: Every id, in row order.
+        starts: First row of each shard.
 
     Example:
         >>> store = Store("out/")
@@ -74,7 +75,7 @@ class Store:
         self._index = share_index(self._folder)
         self.ids = IdSequence(self._index, range(len(self._index)))
         self._count = self.manifest.count
-        self._starts = [0, *accumulate(shard.count for shard in self.manifest.shards)][:-1]
+        self.starts = [0, *accumulate(shard.count for shard in self.manifest.shards)][:-1]
         reserve_open_files(self, self.manifest.file_count)
         self._forget_readers()
 
@@ -125,8 +126,8 @@ class Store:
             IndexError: There is no such row.
         """
         self._require_row(row)
-        position = bisect_right(self._starts, row) - 1
-        return self.manifest.shards[position], row - self._starts[position]
+        position = bisect_right(self.starts, row) - 1
+        return self.manifest.shards[position], row - self.starts[position]
 
     def where(self, row: int) -> str:
         """Return how a message names a row: shard, row within the shard, id, and what was ingested last.
@@ -161,9 +162,9 @@ class Store:
             self._require_row(row)
         if not columns:
             return []
-        position = bisect_right(self._starts, row) - 1
+        position = bisect_right(self.starts, row) - 1
         reader = self._readers[position] or self._open_reader(position)
-        return reader.payloads(row - self._starts[position], columns)
+        return reader.payloads(row - self.starts[position], columns)
 
     def check(self, row: int, column: int, payload: Payload) -> None:
         """Hold a payload against the checksum that was stored with it.
@@ -217,7 +218,7 @@ class Store:
         Raises:
             CorruptShardError: The file changed its size.
         """
-        reader, _ = self._reader(self._starts[shard])
+        reader, _ = self._reader(self.starts[shard])
         return reader.array(column)
 
     def rejected(self) -> Iterator[dict[str, Any]]:
@@ -252,8 +253,8 @@ class Store:
 
     def _reader(self, row: int) -> tuple[ShardReader, int]:
         self._require_row(row)
-        position = bisect_right(self._starts, row) - 1
-        return self._readers[position] or self._open_reader(position), row - self._starts[position]
+        position = bisect_right(self.starts, row) - 1
+        return self._readers[position] or self._open_reader(position), row - self.starts[position]
 
     def _open_reader(self, position: int) -> ShardReader:
         """Open a shard at its first use. Where two threads do so at once, either reader serves."""

@@ -15,7 +15,8 @@ class Compose:
     """Transforms, one after the other. What stands behind one that left the sample out is not called.
 
     Args:
-        transforms: Image operations and any others. Those image operations that come first are part of decoding.
+        transforms: Image operations and any others, which may be composed themselves. Those image operations that
+            come first are part of decoding.
 
     Example:
         >>> augment = Compose([RandomResizedCrop(224), RandomHorizontalFlip(), my_own])
@@ -26,10 +27,16 @@ class Compose:
     """
 
     def __init__(self, transforms: Sequence[Transform]) -> None:
+        flat: list[Transform] = []
         for transform in transforms:
             if not callable(transform):
                 raise TypeError(f"a transform is called with a sample, which {transform!r} cannot be")
-        self.transforms = tuple(transforms)
+            flat.extend(transform.transforms if isinstance(transform, Compose) else [transform])
+        self.transforms: tuple[Transform, ...] = tuple(flat)
+
+    def __repr__(self) -> str:
+        """Show the transforms."""
+        return f"Compose({list(self.transforms)!r})"
 
     def __call__(self, sample: Sample) -> Sample | None:
         """Return what the last transform made."""

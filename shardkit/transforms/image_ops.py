@@ -17,6 +17,7 @@ from shardkit.transforms.randomness import rng_of
 from shardkit.transforms.steps import Cut, Mirror, Scale, Size, Step, take_steps
 
 Sample = dict[str, Any]
+_UNUSED = random.Random(0)  # for operations that draw no numbers
 _ATTEMPTS = 10
 """Random crops tried before the middle is taken, as torchvision does; fewer than one in 10,000 photos needs more."""
 
@@ -39,6 +40,11 @@ class ImageOp(ABC):
     def __init__(self, field: str | None = None) -> None:
         self.field = field
 
+    def __repr__(self) -> str:
+        """Show what it was made with."""
+        given = {name.lstrip("_"): value for name, value in vars(self).items() if value is not None}
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in given.items())})"
+
     @abstractmethod
     def steps(self, size: Size, rng: random.Random) -> list[Step]:
         """Return what is done to a picture of a size.
@@ -52,11 +58,14 @@ class ImageOp(ABC):
         """Return the size that comes of pictures of a size (None: of any); None if that varies."""
 
     def __call__(self, sample: Sample) -> Sample:
-        """Return the sample with its image changed."""
+        """Return the sample with its image changed.
+
+        Raises:
+            TransformError: There is no such image in it, or it cannot be done.
+        """
         name = self.field or _the_image(sample)
-        image: torch.Tensor = sample[name]
-        picture = image.permute(1, 2, 0).numpy()
-        rng = rng_of(None, 0, "")
+        picture = _image_in(sample, name).permute(1, 2, 0).numpy()
+        rng = rng_of(None, 0, "") if self.is_random else _UNUSED
         done = take_steps(picture, self.steps((picture.shape[0], picture.shape[1]), rng))
         return sample | {name: torch.from_numpy(done.copy()).permute(2, 0, 1)}
 
@@ -76,8 +85,8 @@ class Resize(ImageOp):
 
     def __init__(self, size: int | Sequence[int], field: str | None = None, *, exact: bool = False) -> None:
         super().__init__(field)
-        self._shorter = size if isinstance(size, int) else None
-        self._size = size_of(size)
+        both = size_of(size)
+        self._size = size if isinstance(size, int) else both
         self._exact = exact
 
     def steps(self, size: Size, rng: random.Random) -> list[Step]:
@@ -86,17 +95,17 @@ class Resize(ImageOp):
 
     def output_size(self, size: Size | None) -> Size | None:
         """Return the size asked for; where the shape is kept it depends on the picture's."""
-        if self._shorter is None:
+        if isinstance(self._size, tuple):
             return self._size
         return None if size is None else self._wanted(size)
 
     def _wanted(self, size: Size) -> Size:
-        if self._shorter is None:
+        if isinstance(self._size, tuple):
             return self._size
         height, width = size
         if height <= width:
-            return self._shorter, int(self._shorter * width / height)
-        return int(self._shorter * height / width), self._shorter
+            return self._size, int(self._size * width / height)
+        return int(self._size * height / width), self._size
 
 
 class CenterCrop(ImageOp):
@@ -142,8 +151,8 @@ class CenterCrop(ImageOp):
                     "or give a ratio"
                 )
             return [_middle(size, self._size)]
-        share = self._ratio * min(size[0] / height, size[1] / width)
-        part = max(1, int(height * share)), max(1, int(width * share))
+        largest = min(size[0], size[1] * height / width), min(size[1], size[0] * width / height)
+        part = max(1, int(self._ratio * largest[0])), max(1, int(self._ratio * largest[1]))
         return [_middle(size, part), Scale(height, width, self._exact)]
 
     def output_size(self, size: Size | None) -> Size | None:
@@ -183,7 +192,7 @@ class RandomResizedCrop(ImageOp):
         super().__init__(field)
         if not 0 < scale[0] <= scale[1] <= 1:
             raise ValueError(f"scale must be two shares, 0 < least <= greatest <= 1, not {scale}")
-        if not 0 < ratio[0] <= ratio[1]:
+        if not 0 < ratio[0] <= ratio[1] < math.inf:
             raise ValueError(f"ratio must be two numbers, 0 < least <= greatest, not {ratio}")
         self._size = size_of(size)
         self._scale = scale
@@ -209,7 +218,7 @@ class RandomResizedCrop(ImageOp):
                 return Cut(rng.randint(0, height - part[0]), rng.randint(0, width - part[1]), *part)
         shape = min(max(width / height, self._ratio[0]), self._ratio[1])
         part = min(height, max(1, round(width / shape))), min(width, max(1, round(height * shape)))
-        return _middle(size, part)
+        return Cut((height - part[0]) // 2, (width - part[1]) // 2, *part)
 
 
 class RandomHorizontalFlip(ImageOp):
@@ -246,18 +255,25 @@ def size_of(size: int | Sequence[int]) -> Size:
     Raises:
         ValueError: They are not one or two whole numbers of 1 or more.
     """
-    height, width = (size, size) if isinstance(size, int) else (tuple(size) * 2)[:2]
-    is_pair = isinstance(size, int) or len(size) == 2
-    if not is_pair or not all(type(side) is int and side >= 1 for side in (height, width)):
+    sides = tuple(size) if isinstance(size, Sequence) else (size, size)
+    if len(sides) != 2 or not all(type(side) is int and side >= 1 for side in sides):
         raise ValueError(
             f"size must be a whole number of 1 or more, or two of them, height and width, not {size!r}"
         )
-    return height, width
+    return sides[0], sides[1]
 
 
 def _middle(size: Size, part: Size) -> Cut:
     top, left = (round((whole - kept) / 2) for whole, kept in zip(size, part, strict=True))
     return Cut(top, left, *part)
+
+
+def _image_in(sample: Sample, name: str) -> torch.Tensor:
+    value = sample.get(name)
+    if isinstance(value, torch.Tensor) and value.dim() == 3 and value.numel():
+        return value
+    found = f"a tensor {list(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
+    raise TransformError(f"{sample.get('id')}: {name!r} should be an image, a tensor [C, H, W], not {found}")
 
 
 def _the_image(sample: Sample) -> str:

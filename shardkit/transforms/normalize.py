@@ -5,6 +5,8 @@ from typing import Any
 
 import torch
 
+from shardkit.errors import TransformError
+
 
 class Normalize:
     """Make floats of the uint8 images of a batch: ``(value / 255 - mean) / std``, channel by channel.
@@ -31,15 +33,45 @@ class Normalize:
     ) -> None:
         if len(mean) != len(std) or not all(each > 0 for each in std):
             raise ValueError(f"mean and std must be as many, and std above 0, not {mean} and {std}")
+        self._mean = tuple(mean)
+        self._std = tuple(std)
         self._factor = torch.tensor([1 / (255 * each) for each in std]).view(-1, 1, 1)
         self._offset = torch.tensor([-m / s for m, s in zip(mean, std, strict=True)]).view(-1, 1, 1)
         self._field = field
         self._dtype = dtype
 
+    def __repr__(self) -> str:
+        """Show what it was made with."""
+        shown = f"mean={self._mean}, std={self._std}, field={self._field!r}, dtype={self._dtype}"
+        return f"Normalize({shown})"
+
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the batch with its images as floats."""
-        images: torch.Tensor = batch[self._field]
+        """Return the batch with its images as floats; a batch that lost all its samples has none, and stays as it is.
+
+        Raises:
+            TransformError: The field is not there, or holds something else than uint8 images of as many channels as
+                there are means.
+        """
+        if self._field not in batch and not batch.get("id", True):
+            return dict(batch)
+        images = self._images(batch)
         if self._factor.device != images.device:
             self._factor, self._offset = self._factor.to(images.device), self._offset.to(images.device)
         made = images.to(torch.float32).mul_(self._factor).add_(self._offset).to(self._dtype)
         return {**batch, self._field: made}
+
+    def _images(self, batch: Mapping[str, Any]) -> torch.Tensor:
+        images = batch.get(self._field)
+        channels = len(self._mean)
+        if isinstance(images, torch.Tensor):
+            found = f"{str(images.dtype).removeprefix('torch.')}{list(images.shape)}"
+            if images.dtype == torch.uint8 and images.dim() >= 3 and images.shape[-3] == channels:
+                return images
+        elif isinstance(images, list):
+            found = "a list of them, since their sizes differ: crop or resize them as they are decoded"
+        else:
+            found = f"no such field among {', '.join(batch)}" if images is None else type(images).__name__
+        raise TransformError(
+            f"Normalize: {self._field!r} should be uint8 images of {channels} channels, [B, {channels}, H, W], "
+            f"as there are {channels} means; there is {found}"
+        )

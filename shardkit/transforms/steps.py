@@ -3,6 +3,8 @@
 Pictures are ``uint8[H, W, C]`` (``[H, W, C]`` of other dtypes where a transform made them so).
 """
 
+import math
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +19,8 @@ from shardkit.contract.images.stored import StoredImage
 Size = tuple[int, int]
 """Height and width in pixels."""
 Picture = npt.NDArray[Any]
+_filter = torch.ops.aten._upsample_bilinear2d_aa.out
+_MOST_KEPT = 1 << 25  # bytes that a thread keeps for the next picture: one of 11 million pixels
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,43 +60,73 @@ class Mirror:
 Step = Cut | Scale | Mirror
 
 
-def render(image: StoredImage, steps: Sequence[Step], out: Picture | None = None) -> Picture:
-    """Decode a picture and take the steps.
+class Rendering:
+    """A picture about to be decoded: what to cut out of it, what to scale that to, and what is left to do.
+
+    All that can be decided is decided here, so that a row of pictures can be prepared first and decoded then: code that
+    runs between two pictures finds the caches full of pixels, and takes several times as long.
 
     Args:
         image: What is decoded, in a smaller scale where the steps shrink it to that anyway.
         steps: In order; what they cut lies within the picture.
-        out: Takes the result, ``uint8[H, W, C]`` of its size, C-contiguous; else it is a new array or a view.
-
-    Raises:
-        FormatError: The picture is damaged.
     """
-    first = steps[0] if steps else None
-    cut = first if isinstance(first, Cut) else Cut(0, 0, image.height, image.width)
-    rest = steps[1:] if cut is first else steps
-    samples = image.decode(_least(image, cut, rest))
-    return take_steps(samples, [_rescaled(cut, image, samples), *rest], out)
+
+    __slots__ = ("_cut", "_image", "_least", "_rest", "_scale")
+
+    def __init__(self, image: StoredImage, steps: Sequence[Step]) -> None:
+        first = steps[0] if steps else None
+        self._image = image
+        self._cut = first if isinstance(first, Cut) else Cut(0, 0, image.height, image.width)
+        self._rest = steps[1:] if self._cut is first else steps
+        scale = self._rest[0] if self._rest else None
+        self._scale = scale if isinstance(scale, Scale) and len(self._rest) == 1 else None
+        self._least = _least(image, self._cut, scale)
+
+    def make(self) -> Picture:
+        """Return the picture as a new array, or a view of what was decoded.
+
+        Raises:
+            FormatError: It is damaged.
+        """
+        samples = self._image.decode(self._least)
+        return take_steps(samples, [_rescaled(self._cut, self._image, samples), *self._rest])
+
+    def make_in(self, out: Picture, view: torch.Tensor) -> None:
+        """Put the picture into its place.
+
+        Args:
+            out: The place, ``uint8[H, W, C]``, C-contiguous.
+            view: The same as ``uint8[1, C, H, W]``.
+
+        Raises:
+            FormatError: It is damaged.
+        """
+        samples = self._image.decode(self._least, _scratch.decoded.room)
+        cut = _rescaled(self._cut, self._image, samples)
+        part = samples[cut.top : cut.top + cut.height, cut.left : cut.left + cut.width]
+        if self._scale is None or part.shape == out.shape:
+            np.copyto(out, take_steps(part, self._rest))
+            return
+        dense, dense_view = _scratch.dense(part.shape)
+        np.copyto(dense, part)  # the filter is half as fast again on a dense picture
+        # What interpolate() calls, which itself takes no `out`: a copy would cost as much as half of the filter.
+        _filter(dense_view, out.shape[:2], False, None, None, out=view)
 
 
-def take_steps(samples: Picture, steps: Sequence[Step], out: Picture | None = None) -> Picture:
-    """Return a picture after some steps, in `out` if there is one; without, it may be a view of `samples`."""
-    for number, step in enumerate(steps):
+def take_steps(samples: Picture, steps: Sequence[Step]) -> Picture:
+    """Return a picture after some steps; it may be a view of `samples`."""
+    for step in steps:
         if isinstance(step, Cut):
             samples = samples[step.top : step.top + step.height, step.left : step.left + step.width]
         elif isinstance(step, Mirror):
             samples = samples[:, ::-1]
         elif samples.shape[:2] != (step.height, step.width):
-            is_last = out is not None and number == len(steps) - 1
-            samples = _scaled(samples, step, out if is_last else None)
-    if out is None or samples is out:
-        return samples
-    np.copyto(out, samples)
-    return out
+            samples = _scaled(samples, step)
+    return samples
 
 
-def _least(image: StoredImage, cut: Cut, rest: Sequence[Step]) -> Size | None:
+def _least(image: StoredImage, cut: Cut, scale: Step | None) -> Size | None:
     """Return the size of the whole picture in which the part is still as large as it is scaled to next."""
-    scale = rest[0] if rest else None
     if not isinstance(scale, Scale) or scale.is_exact:
         return None
     height = -(-scale.height * image.height // cut.height)
@@ -101,26 +135,64 @@ def _least(image: StoredImage, cut: Cut, rest: Sequence[Step]) -> Size | None:
 
 
 def _rescaled(cut: Cut, image: StoredImage, samples: Picture) -> Cut:
-    """Return the part in a picture that was decoded smaller, to the nearest pixel."""
+    """Return the part in a picture that was decoded smaller, to the nearest pixels of that."""
     height, width = samples.shape[:2]
     if (height, width) == (image.height, image.width):
         return cut
-    top, bottom = (round(row * height / image.height) for row in (cut.top, cut.top + cut.height))
-    left, right = (round(column * width / image.width) for column in (cut.left, cut.left + cut.width))
-    return Cut(top, left, bottom - top, right - left)
+    eighths = min(8 * height // image.height, 8 * width // image.width)  # sides were rounded up
+    top, rows = _shrunk(cut.top, cut.height, eighths, height)
+    left, columns = _shrunk(cut.left, cut.width, eighths, width)
+    return Cut(top, left, rows, columns)
 
 
-def _scaled(samples: Picture, size: Scale, out: Picture | None) -> Picture:
+def _shrunk(start: int, length: int, eighths: int, side: int) -> tuple[int, int]:
+    """Return where a stretch of a side begins and how long it is, a pixel at least, in that side scaled down."""
+    begin = min((eighths * start + 4) // 8, side - 1)
+    end = (eighths * (start + length) + 4) // 8
+    return begin, max(1, end - begin)
+
+
+def _scaled(samples: Picture, size: Scale) -> Picture:
     """Scale by torch's antialiased bilinear filter, within 1 of Pillow's."""
-    if not samples.flags.writeable or min(samples.strides) < 0:  # which torch takes no view of
-        samples = samples.copy()
-    picture = torch.from_numpy(samples).permute(2, 0, 1).unsqueeze(0)
-    wanted = [size.height, size.width]
-    if out is None:
-        made = interpolate(picture, wanted, mode="bilinear", antialias=True)
-        scaled: Picture = made.squeeze(0).permute(1, 2, 0).numpy()
-        return scaled
-    into = torch.from_numpy(out).permute(2, 0, 1).unsqueeze(0)
-    # what interpolate() calls, which itself takes no `out`: a copy would cost as much as half of the filter
-    torch.ops.aten._upsample_bilinear2d_aa.out(picture, wanted, False, None, None, out=into)
-    return out
+    made = interpolate(_view(samples.copy()), (size.height, size.width), mode="bilinear", antialias=True)
+    scaled: Picture = made.squeeze(0).permute(1, 2, 0).numpy()
+    return scaled
+
+
+def _view(samples: Picture) -> torch.Tensor:
+    """Return ``[1, C, H, W]``, by its strides channels-last: the filter then takes its quick way."""
+    return torch.from_numpy(samples)[None].permute(0, 3, 1, 2)
+
+
+class _Block:
+    """Memory that is used again and again: fresh memory costs more than what is done in it."""
+
+    def __init__(self) -> None:
+        self._bytes = np.empty(0, np.uint8)
+
+    def room(self, nbytes: int) -> npt.NDArray[np.uint8]:
+        """Return ``uint8[nbytes]``, good until the next time."""
+        if nbytes > _MOST_KEPT:
+            return np.empty(nbytes, np.uint8)
+        if nbytes > len(self._bytes):
+            self._bytes = np.empty(nbytes, np.uint8)
+        return self._bytes[:nbytes]
+
+
+class _Scratch(threading.local):
+    """Of each thread: where it decodes, and where it puts what it cuts out."""
+
+    def __init__(self) -> None:
+        self.decoded = _Block()
+        self._cut = _Block()
+        self._latest: tuple[tuple[int, ...], Picture, torch.Tensor] | None = None
+
+    def dense(self, shape: tuple[int, ...]) -> tuple[Picture, torch.Tensor]:
+        """Return room for a picture, ``uint8[H, W, C]``, and the same as `_view` gives it, until the next time."""
+        if self._latest is None or self._latest[0] != shape:  # crops of one size are common
+            dense = self._cut.room(math.prod(shape)).reshape(shape)
+            self._latest = shape, dense, _view(dense)
+        return self._latest[1:]
+
+
+_scratch = _Scratch()

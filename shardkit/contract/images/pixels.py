@@ -16,6 +16,7 @@ from shardkit.contract.images import pillow
 from shardkit.contract.images.facts import Facts, Picture, unseen
 from shardkit.contract.images.jpeg import DCT_FRAMES, JpegFacts
 from shardkit.contract.images.ppm import PpmFacts, wide_samples
+from shardkit.contract.images.stored import Room
 from shardkit.contract.reasons import Reason
 
 _COLORSPACES = {1: "GRAY", 3: "RGB", 4: "CMYK"}
@@ -84,7 +85,11 @@ def turbo_judged(data: bytes, facts: JpegFacts) -> Picture:
 
 
 def decode_turbo(
-    data: bytes, facts: JpegFacts, colorspace: str, least: tuple[int, int] | None
+    data: bytes,
+    facts: JpegFacts,
+    colorspace: str,
+    least: tuple[int, int] | None = None,
+    room: Room | None = None,
 ) -> npt.NDArray[np.uint8]:
     """Return ``uint8[H, W, C]`` in simplejpeg's `colorspace`, as leniently as it decodes.
 
@@ -94,36 +99,37 @@ def decode_turbo(
         colorspace: RGB or GRAY.
         least: Height and width that will do. Then the picture comes at the smallest of the scales 4/8, 3/8, 2/8 and
             1/8 that has them: libjpeg-turbo is quicker at those, and slower than in full size at those between.
+        room: Where to put it.
 
     Raises:
         ValueError: What libjpeg said.
     """
-    samples: npt.NDArray[np.uint8]
-    if least is None or 2 * max(least[0] / facts.height, least[1] / facts.width) > 1:
-        samples = simplejpeg.decode_jpeg(data, colorspace, strict=False)
-        return samples
-    if facts.frame not in DCT_FRAMES:  # a lossless JPEG is never scaled
-        return decode_turbo(data, facts, colorspace, None)
-    samples = simplejpeg.decode_jpeg(
-        data,
-        colorspace,
-        strict=False,
-        min_height=least[0],
-        min_width=least[1],
-        min_factor=2,
-        buffer=_room_for_all(data, _CHANNELS[colorspace], strict=False),
+    scaled: dict[str, int] = {}
+    is_enough = least is not None and 2 * max(least[0] / facts.height, least[1] / facts.width) <= 1
+    if least is not None and is_enough and facts.frame in DCT_FRAMES:  # a lossless JPEG is never scaled
+        scaled = {"min_height": least[0], "min_width": least[1], "min_factor": 2}
+    buffer = None
+    if scaled:
+        buffer = _room_for_all(data, _CHANNELS[colorspace], room)
+    elif room is not None:  # simplejpeg refuses it, were it too small by libjpeg's reading of the header
+        buffer = room(facts.height * facts.width * _CHANNELS[colorspace])
+    samples: npt.NDArray[np.uint8] = simplejpeg.decode_jpeg(
+        data, colorspace, strict=False, buffer=buffer, **scaled
     )
     return samples
 
 
-def _room_for_all(data: bytes, channels: int, *, strict: bool) -> npt.NDArray[np.uint8]:
-    """Return room for all pixels of a JPEG that is to be scaled, by libjpeg's own reading of the header.
+def _room_for_all(
+    data: bytes, channels: int, room: Room | None = None, *, strict: bool = False
+) -> npt.NDArray[np.uint8]:
+    """Return room for all pixels of a JPEG, also of one that is to be scaled, by libjpeg's own reading of the header.
 
     Were it to take the JPEG for a lossless one after all, it would write them, whatever the scale, and simplejpeg by
     itself takes memory for the scaled ones.
     """
     height, width, _, _ = simplejpeg.decode_jpeg_header(data, strict=strict)
-    return np.empty((height, width, channels), np.uint8)
+    nbytes = height * width * channels
+    return np.empty(nbytes, np.uint8) if room is None else room(nbytes)
 
 
 def require_decodable(data: bytes, facts: Facts, max_pixels: int) -> None:

@@ -1,0 +1,244 @@
+"""The thread loader: order, errors in their place, memory that is used again, and how it ends."""
+
+import gc
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from read_datasets import png, write_records
+
+from shardkit import Contract, ShardIterableDataset, ShardLoader, transforms
+from shardkit.errors import CorruptShardError, TransformError
+from shardkit.reading.allocation import RecycledMemory
+
+COUNT = 50
+
+
+@pytest.fixture(params=["memmap", "lmdb"])
+def data(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """Fifty records in shards of twenty: images of one colour, of many sizes; arrays; ragged arrays; text."""
+    kinds = {
+        "image": {"type": "image"},
+        "raw": {"type": "image", "store": "raw", "size": [6, 5]},
+        "vector": {"type": "array", "dtype": "int16", "shape": [2, 3]},
+        "ragged": {"type": "array", "dtype": "float32", "shape": [-1], "pad_value": -1.0},
+        "label": {"type": "label", "num_classes": 7},
+        "weight": {"type": "scalar", "dtype": "float32"},
+        "caption": {"type": "text"},
+    }
+    records = [
+        {
+            "id": f"r{row}",
+            "image": png(np.full((8 + row % 3, 9, 3), row, np.uint8)),
+            "raw": np.full((6, 5, 3), row, np.uint8),
+            "vector": np.full((2, 3), row, np.int16),
+            "ragged": np.full(row % 4, row, np.float32),
+            "label": row % 7,
+            "weight": row / 2,
+            "caption": f"number {row}",
+        }
+        for row in range(COUNT)
+    ]
+    contract = Contract.from_dict({"fields": kinds})
+    return write_records(tmp_path / "data", str(request.param), contract, records, rows_per_shard=20)
+
+
+def require_equal(batch: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert list(batch) == list(expected)
+    for name, value in expected.items():
+        if isinstance(value, torch.Tensor):
+            assert batch[name].dtype == value.dtype
+            assert batch[name].stride() == value.stride()
+            assert torch.equal(batch[name], value)
+        elif isinstance(value, list) and isinstance(value[0], torch.Tensor):
+            assert all(map(torch.equal, batch[name], value))
+        else:
+            assert list(batch[name]) == list(value)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize("fields", [None, ["raw", "vector", "label"]])
+def test_batches_are_those_of_one_sample_after_the_other(data: Path, threads: int, fields: Any) -> None:
+    loader = ShardLoader(data, batch_size=12, threads=threads, fields=fields)
+    batches = list(loader)
+    assert [len(batch["id"]) for batch in batches] == [12, 12, 12, 12, 2]
+    plain = list(ShardIterableDataset(data, batch_size=12, fields=fields, transform=lambda sample: sample))
+    for batch, expected in zip(batches, plain, strict=True):
+        require_equal(batch, expected)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.data())
+def test_memory_is_used_again_only_when_nobody_refers_to_it(draw: st.DataObject) -> None:
+    memory = RecycledMemory(3)
+    held: list[tuple[Any, int]] = []
+    for number in range(draw.draw(st.integers(1, 30))):
+        size = draw.draw(st.integers(1, 9))
+        tensor = memory.allocate((size, 2), np.dtype(np.int32))
+        assert tensor.shape == (size, 2)
+        tensor.fill_(number)
+        kept = draw.draw(st.sampled_from(["whole", "view", "numpy", "nothing"]))
+        if kept != "nothing":
+            held.append(({"whole": tensor, "view": tensor[-1:], "numpy": tensor.numpy()[0]}[kept], number))
+        del tensor
+        if held and draw.draw(st.booleans()):
+            held.pop(draw.draw(st.integers(0, len(held) - 1)))
+        for each, expected in held:
+            assert (np.asarray(each) == expected).all()
+
+
+def test_memory_that_is_free_again_is_taken_again() -> None:
+    memory = RecycledMemory(2)
+    first = memory.allocate((100,), np.dtype(np.uint8))
+    place = first.data_ptr()
+    del first
+    second = memory.allocate((40, 2), np.dtype(np.uint8))
+    assert second.data_ptr() == place
+    assert memory.allocate((40, 2), np.dtype(np.uint8)).data_ptr() != place
+
+
+def test_batches_that_are_kept_do_not_change(data: Path) -> None:
+    loader = ShardLoader(data, batch_size=4, threads=2, fields=["raw", "vector"])
+    for batch in list(loader):
+        for place, record_id in enumerate(batch["id"]):
+            row = int(record_id[1:])
+            assert (batch["raw"][place] == row).all()
+            assert (batch["vector"][place] == row).all()
+
+
+def test_an_error_is_raised_at_its_batch_and_those_before_it_come(data: Path) -> None:
+    def fail_on_27(sample: dict[str, Any]) -> dict[str, Any]:
+        if sample["id"] in ("r27", "r28"):
+            raise ZeroDivisionError(sample["id"])
+        return sample
+
+    before = threading.active_count()
+    loader = ShardLoader(data, batch_size=10, threads=3, shuffle=False, transform=fail_on_27)
+    batches = iter(loader)
+    assert [len(next(batches)["id"]), len(next(batches)["id"])] == [10, 10]
+    with pytest.raises(TransformError, match=r"\(id 'r27'.*ZeroDivisionError: r27"):
+        next(batches)
+    with pytest.raises(StopIteration):
+        next(batches)
+    assert threading.active_count() == before
+    assert loader.state_dict()["position"] == 20
+
+
+def test_damage_is_raised_or_skipped_and_named(data: Path) -> None:
+    file = next(data.glob("shards/00001/caption.bin"), data / "shards/00001.lmdb")
+    content = bytearray(file.read_bytes())
+    content[content.index(b"number 33") + 8] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(CorruptShardError, match=r"'r33'.*'caption'"):
+        list(ShardLoader(data, batch_size=8, threads=2))
+    loader = ShardLoader(data, batch_size=8, threads=2, on_error="skip")
+    delivered = [record_id for batch in loader for record_id in batch["id"]]
+    assert sorted(delivered) == sorted(f"r{row}" for row in range(COUNT) if row != 33)
+    assert loader.skipped == ["r33"]
+    for batch in loader:
+        assert len(batch["vector"]) == len(batch["id"]) == len(batch["is_pad"]) == len(batch["caption"])
+        assert [f"r{int(vector[0, 0])}" for vector in batch["vector"]] == batch["id"]
+
+
+def test_leaving_the_loop_ends_the_threads(data: Path) -> None:
+    before = threading.active_count()
+    loader = ShardLoader(data, batch_size=4, threads=3)
+    for _ in loader:
+        assert threading.active_count() == before + 3
+        break
+    gc.collect()
+    assert threading.active_count() == before
+    begun = iter(loader)
+    next(begun)
+    del begun
+    assert threading.active_count() == before
+
+
+def test_torch_keeps_its_own_number_of_threads(data: Path) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        inside: list[int] = []
+        loader = ShardLoader(
+            data,
+            batch_size=10,
+            threads=2,
+            transform=lambda sample: inside.append(torch.get_num_threads()) or sample,
+        )
+        for _ in loader:
+            assert torch.get_num_threads() == 2
+        assert set(inside) == {1}
+        later: list[int] = []
+        thread = threading.Thread(target=lambda: later.append(torch.get_num_threads()))
+        thread.start()
+        thread.join()
+        assert later == [2]
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("ending", "status", "said"),
+    [
+        ("pass", 0, ""),
+        ("raise SystemExit(3)", 3, ""),
+        ("raise RuntimeError('training failed')", 1, "training failed"),
+        (
+            "import os, signal; os.kill(os.getpid(), signal.SIGINT)\nfor _ in begun: pass",
+            130,
+            "KeyboardInterrupt",
+        ),
+    ],
+    ids=["end", "exit", "error", "ctrl-c"],
+)
+def test_a_program_ends_at_once_with_an_iteration_left_open(
+    tmp_path: Path, ending: str, status: int, said: str
+) -> None:
+    contract = Contract.from_dict({"fields": {"label": {"type": "label", "num_classes": 7}}})
+    records = [{"id": f"r{row}", "label": row % 7} for row in range(COUNT)]
+    data = write_records(tmp_path / "data", "memmap", contract, records)
+    program = textwrap.dedent(
+        """
+        import time
+        from shardkit import ShardLoader
+        def slow(sample):
+            time.sleep(0.02)
+            return sample
+        begun = iter(ShardLoader({path!r}, batch_size=4, threads=3, transform=slow))
+        next(begun)
+        {ending}
+        """
+    ).format(path=str(data), ending=ending)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode in ({status, -2} if status == 130 else {status}), done.stderr
+    assert said in done.stderr
+    assert "Fatal" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+
+
+def test_image_operations_decode_into_the_batch(data: Path) -> None:
+    loader = ShardLoader(
+        data, batch_size=8, threads=2, fields=["image"], transform=transforms.CenterCrop(6, ratio=1.0)
+    )
+    for batch in loader:
+        assert batch["image"].shape == (len(batch["id"]), 3, 6, 6)
+        assert batch["image"].is_contiguous(memory_format=torch.channels_last)
+        assert [f"r{int(image[0, 0, 0])}" for image in batch["image"]] == batch["id"]
+
+
+@pytest.mark.parametrize(
+    ("threads", "error"), [(0, ValueError), (-1, ValueError), (1.5, TypeError), (True, TypeError)]
+)
+def test_a_number_of_threads_is_a_whole_one(data: Path, threads: Any, error: Any) -> None:
+    with pytest.raises(error, match="threads"):
+        ShardLoader(data, threads=threads)

@@ -10,7 +10,9 @@ from shardkit.contract import ArrayField, Field, Payload, TokensField
 
 def holds_array(field: Field) -> bool:
     """Whether payloads of a field are the elements of an array as they are: no others can be read in part."""
-    return isinstance(field, ArrayField | TokensField) or (field.layout.is_fixed and not field.layout.is_single)
+    return isinstance(field, ArrayField | TokensField) or (
+        field.layout.is_fixed and not field.layout.is_single
+    )
 
 
 def view_of(field: Field, payload: Payload) -> npt.NDArray[Any]:

@@ -104,6 +104,7 @@ class ShardLoader(RankBatches):
                     yield _take(batches, coming)
             while coming:
                 yield _take(batches, coming)
+            batches.finish()
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 

@@ -7,6 +7,8 @@ import typer
 
 import shardkit
 from shardkit.cli.output import print_json, printable
+from shardkit.cli.proof import print_proof
+from shardkit.cli.usage import wrong_use
 
 _SHOWN = 20  # problems printed one by one
 
@@ -36,10 +38,31 @@ def verify_command(
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> int:
     """Prove what is stored: every file, id, checksum and record; and, with --source, that nothing is missing."""
-    if delivery:
-        return _prove_delivery(out, ranks, workers or "0,2", epochs, batch_size, start_methods, sample, json)
+    if not delivery:
+        return _verify(out, source or None, workers, json)
+    if source:
+        raise typer.BadParameter("--source and --delivery are two proofs: run verify once with each")
+    with wrong_use():
+        proof = shardkit.verify_delivery(
+            out,
+            ranks=_numbers("--ranks", ranks),
+            workers=_numbers("--workers", workers or "0,2"),
+            epochs=epochs,
+            batch_sizes=_numbers("--batch-size", batch_size),
+            start_methods=[method.strip() for method in start_methods.split(",")],
+            sample=sample or None,
+            progress=True,
+        )
+    if json:
+        print_json(proof.to_dict())
+    else:
+        print_proof(out, proof.to_dict())
+    return 0 if proof.ok else 1
+
+
+def _verify(out: Path, source: list[Path] | None, workers: str | None, json: bool) -> int:
     processes = None if workers is None else _numbers("--workers", workers)[0]
-    report = shardkit.verify(out, source or None, workers=processes, progress=True)
+    report = shardkit.verify(out, source, workers=processes, progress=True)
     if json:
         print_json(report.to_dict())
     else:
@@ -56,72 +79,6 @@ def _print(out: Path, report: "shardkit.VerifyReport") -> None:
     if problems > _SHOWN:
         print(f"  PROBLEM    and {problems - _SHOWN:,} more (--json lists up to 1,000)")
     print(f"{out}: {report.records:,} records: " + ("all well" if report.ok else f"{problems:,} problems"))
-
-
-def _prove_delivery(
-    out: Path,
-    ranks: str,
-    workers: str,
-    epochs: int,
-    batch_size: str,
-    start_methods: str,
-    sample: int,
-    json: bool,
-) -> int:
-    try:
-        proof = shardkit.verify_delivery(
-            out,
-            ranks=_numbers("--ranks", ranks),
-            workers=_numbers("--workers", workers),
-            epochs=epochs,
-            batch_sizes=_numbers("--batch-size", batch_size),
-            start_methods=[method.strip() for method in start_methods.split(",")],  # type: ignore[misc]  # checked there
-            sample=sample or None,
-            progress=True,
-        )
-    except ValueError as error:
-        if isinstance(error, shardkit.ShardkitError):
-            raise
-        raise typer.BadParameter(str(error)) from error
-    if json:
-        print_json(proof.to_dict())
-    else:
-        _print_proof(out, proof)
-    return 0 if proof.ok else 1
-
-
-def _print_proof(out: Path, proof: "shardkit.DeliveryProof") -> None:
-    width = max(len(result.setting.describe()) for result in proof.results)
-    head = ("expected", "delivered", "missing", "again", "padded", "labels", "order", "verdict")
-    print(f"{'setting':<{width}}  " + "  ".join(f"{name:>9}" for name in head))
-    for result in proof.results:
-        report = result.report
-        cells = (
-            report.expected,
-            report.delivered,
-            report.missing,
-            report.duplicate,
-            report.padded,
-            "equal" if not report.wrong else "WRONG",
-            "equal" if result.order_equal else "WRONG",
-            "ok" if result.ok else "FAILED",
-        )
-        print(f"{result.setting.describe():<{width}}  " + "  ".join(f"{cell!s:>9}" for cell in cells))
-    for result in proof.results:
-        if not result.ok:
-            print(
-                f"  FAILED     {printable(result.setting.describe())}: {printable(result.report.describe())}"
-            )
-    failed = sum(not result.ok for result in proof.results)
-    scope = (
-        f"{proof.rows:,} of {proof.records:,} records"
-        if proof.rows < proof.records
-        else f"{proof.rows:,} records"
-    )
-    print(
-        f"{out}: {scope} in {len(proof.results)} settings: "
-        + (f"{failed} FAILED" if failed else "all delivered")
-    )
 
 
 def _numbers(option: str, text: str) -> list[int]:

@@ -94,7 +94,10 @@ class BatchIterator(Iterator[BatchRows]):
         return self._partition.start
 
     def __next__(self) -> BatchRows:
-        batch = next(self.ahead())
+        batch = next(self.ahead(), None)
+        if batch is None:
+            self.finish()
+            raise StopIteration
         self.hand_out(batch)
         return batch
 
@@ -109,6 +112,10 @@ class BatchIterator(Iterator[BatchRows]):
         """Note that a batch was taken; in the order in which they were made."""
         self._taken += 1
         self.position = batch.end
+
+    def finish(self) -> None:
+        """Note that the epoch is over: a rank may be told so that has no part in the last step, or drops the rest."""
+        self.position = self._partition.length
 
     def state_dict(self) -> dict[str, int]:
         """Return where the iterator is."""

@@ -5,7 +5,7 @@ from os import PathLike
 from typing import Any
 
 import numpy.typing as npt
-from torch.utils.data import IterableDataset, get_worker_info
+from torch.utils.data import IterableDataset
 
 from shardkit.reading.batches import BatchIterator
 from shardkit.reading.collate import Batch
@@ -89,9 +89,7 @@ class ShardIterableDataset(RankBatches, IterableDataset[Batch]):
         super().__init__(data, *which)
 
     def __iter__(self) -> "SampleBatches":
-        worker = get_worker_info()
-        batches = self._begin(worker.id, worker.num_workers) if worker else self._begin()
-        return SampleBatches(self.dataset, batches)
+        return SampleBatches(self.dataset, self._begin())
 
 
 class SampleBatches(Iterator[Batch]):

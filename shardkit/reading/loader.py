@@ -116,6 +116,7 @@ class ShardLoader(RankBatches):
                     yield _take(threads, coming, batches)
             while coming:
                 yield _take(threads, coming, batches)
+            batches.finish()
         finally:
             threads.close()
 
@@ -127,12 +128,11 @@ def _take(threads: BatchThreads, coming: deque[ThreadedBatch], batches: BatchIte
         BaseException: What making it raised.
     """
     batch = coming.popleft()
-    while batch.made is None and batch.error is None:
+    while not batch.is_finished:
         threads.wait()
-    if batch.made is None:
-        raise batch.error or RuntimeError("a batch was not made")
+    made = batch.result()
     batches.hand_out(batch.rows)
-    return batch.made
+    return made
 
 
 def _usable_cpus() -> int:

@@ -1,7 +1,7 @@
 """How far a run has come: the epoch, and where in it a resumed one begins. Known to a process and to its workers."""
 
 from multiprocessing.context import get_spawning_popen
-from typing import Any, SupportsIndex
+from typing import Any, NamedTuple, SupportsIndex
 
 import torch
 
@@ -10,23 +10,42 @@ from shardkit.reading.shared import SharedTensor
 
 _MAX = 2**63 - 1  # what an int64 holds
 _MOST_WORKERS = 1024
-_EPOCH, _RESUMED, _START, _LOADS, _BEGUN = range(5)
-_FIXED = 5
+
+
+class Iteration(NamedTuple):
+    """What tells one iteration of a DataLoader from others, the same in all of its workers.
+
+    Attributes:
+        seed: The loader's base seed, which it draws when it starts workers.
+        number: How many iterations those workers have begun.
+    """
+
+    seed: int
+    number: int
+
+
+# Places in the shared tensor. Those of iterations take two numbers.
+_EPOCH, _IS_SET = 0, 1
+_LOADS, _RESUMED_EPOCH, _START = 2, 3, 4
+_CLAIMED, _CLAIM_SEED = 5, 6
+_IS_BEGUN, _LATEST_SEED, _LATEST_START = 8, 9, 11
+_STALE_SEED = 12
+_WORKERS = 14
 
 
 class Progress:
     """The epoch, which a process shares with the DataLoader workers it starts; a copy has one of its own.
 
-    A state that was loaded counts for the next iteration of the epoch it speaks of, in each worker once; any other
-    iteration begins at the beginning. So a loop that sets every epoch anew goes on where it was, and one that never
-    sets an epoch does not skip the same samples over and over.
+    A state that was loaded counts for the next iteration of the epoch it speaks of: the first iteration that gives out
+    a batch claims it, for all of its workers, and any other begins at the beginning. So a loop that sets every epoch
+    anew goes on where it was, and one that never sets an epoch does not skip the same samples over and over.
 
     Args:
         epoch: The epoch at first.
     """
 
     def __init__(self, epoch: int = 0) -> None:
-        self._shared = SharedTensor(torch.zeros(_FIXED + 1 + _MOST_WORKERS, dtype=torch.int64))
+        self._shared = SharedTensor(torch.zeros(_WORKERS + _MOST_WORKERS, dtype=torch.int64))
         self._shared.tensor[_EPOCH] = epoch
 
     @property
@@ -44,42 +63,88 @@ class Progress:
         epoch = require_integer("epoch", number)
         if not 0 <= epoch <= _MAX:
             raise ValueError(f"epoch must lie in [0, 2**63), not {epoch}")
-        self._shared.tensor[_EPOCH] = epoch
-
-    def resume(self, epoch: int, start: int) -> None:
-        """Begin the next iteration of an epoch at a position, in this process and its workers."""
         shared = self._shared.tensor
-        shared[_EPOCH] = shared[_RESUMED] = epoch
-        shared[_START] = start
+        if epoch != shared[_EPOCH]:
+            shared[_IS_BEGUN] = 0
+        shared[_EPOCH] = epoch
+        shared[_IS_SET] = 1
+
+    def resume(self, epoch: int, start: int, *, is_over: bool) -> None:
+        """Begin the next iteration of an epoch at a position, in this process and its workers.
+
+        Of an epoch that is over nothing is left to deliver: where another one was set, that one stays. So it is with
+        torchdata's loader, which hands on a state when it is iterated, after the loop has set the next epoch.
+        """
+        shared = self._shared.tensor
+        if not (is_over and shared[_IS_SET]):
+            shared[_EPOCH] = epoch
+        shared[_IS_SET] = 0
+        shared[_RESUMED_EPOCH], shared[_START] = epoch, start
         shared[_LOADS] += 1
-        shared[_BEGUN] = 0
+        # a worker that starts late may still begin the iteration that was going on: the state is not for that one
+        shared[_STALE_SEED : _STALE_SEED + 2] = shared[_LATEST_SEED : _LATEST_SEED + 2]
+        shared[_IS_BEGUN] = 0
 
-    def pending(self, worker: int | None = None) -> int:
-        """Return the position at which the next iteration begins, in this process or in one of its workers."""
+    def pending(self) -> int:
+        """Return the position at which the next iteration begins."""
         shared = self._shared.tensor
-        is_resumed = shared[_RESUMED] == shared[_EPOCH] and shared[_place(worker)] < shared[_LOADS]
-        return int(shared[_START]) if is_resumed else 0
+        return int(shared[_START]) if self._is_resumed() and shared[_CLAIMED] < shared[_LOADS] else 0
 
-    def use_up(self, worker: int | None = None) -> None:
-        """Note that an iteration gave out its first batch: a state that was loaded does not count for the next one."""
+    def pending_in(self, worker: int, iteration: Iteration) -> int:
+        """Return the position at which an iteration begins in one of its workers."""
         shared = self._shared.tensor
-        shared[_place(worker)] = shared[_LOADS]
-        if worker is not None:
-            shared[_BEGUN] = 1
+        has_begun_with_it = shared[_WORKERS + worker % _MOST_WORKERS] == shared[_LOADS]
+        is_stale = self._is(iteration, _STALE_SEED)
+        if not self._is_resumed() or has_begun_with_it or is_stale:
+            return 0
+        is_claimed = shared[_CLAIMED] == shared[_LOADS]
+        is_ours = self._is(iteration, _CLAIM_SEED)
+        return int(shared[_START]) if is_ours or not is_claimed else 0
+
+    def claim(self) -> None:
+        """Note that an iteration of this process gave out its first batch."""
+        shared = self._shared.tensor
+        shared[_CLAIMED] = shared[_LOADS]
+
+    def claim_in(self, worker: int, iteration: Iteration, start: int) -> None:
+        """Note that an iteration gave out the first batch of one of its workers, having begun at a position."""
+        shared = self._shared.tensor
+        if self._is(iteration, _STALE_SEED):
+            return
+        shared[_WORKERS + worker % _MOST_WORKERS] = shared[_LOADS]
+        if shared[_CLAIMED] < shared[_LOADS]:
+            shared[_CLAIM_SEED : _CLAIM_SEED + 2] = torch.tensor(iteration)
+            shared[_CLAIMED] = shared[_LOADS]
+        shared[_LATEST_SEED : _LATEST_SEED + 2] = torch.tensor(iteration)
+        shared[_LATEST_START] = start
+        shared[_IS_BEGUN] = 1
+
+    @property
+    def is_set(self) -> bool:
+        """Whether an epoch was set since a state was last loaded."""
+        return bool(self._shared.tensor[_IS_SET])
 
     @property
     def is_begun_in_workers(self) -> bool:
-        """Whether a worker has begun to iterate since a state was last loaded."""
-        return bool(self._shared.tensor[_BEGUN])
+        """Whether a worker has begun to iterate since a state was last loaded, or another epoch was set."""
+        return bool(self._shared.tensor[_IS_BEGUN])
+
+    @property
+    def latest_start(self) -> int:
+        """The position at which the latest iteration in workers began, or the next one begins."""
+        return int(self._shared.tensor[_LATEST_START]) if self.is_begun_in_workers else self.pending()
+
+    def _is(self, iteration: Iteration, place: int) -> bool:
+        return tuple(self._shared.tensor[place : place + 2].tolist()) == iteration
+
+    def _is_resumed(self) -> bool:
+        shared = self._shared.tensor
+        return bool(shared[_LOADS] > 0 and shared[_RESUMED_EPOCH] == shared[_EPOCH])
 
     def __reduce__(self) -> tuple[Any, ...]:
         if get_spawning_popen() is None:
             return (Progress, (self.epoch,))
         return (_share, (self._shared,))
-
-
-def _place(worker: int | None) -> int:
-    return _FIXED + (0 if worker is None else 1 + worker % _MOST_WORKERS)
 
 
 def _share(shared: SharedTensor) -> Progress:

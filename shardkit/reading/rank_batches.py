@@ -5,6 +5,7 @@ Everything that decides which rows make up which batch meets here; nothing here 
 
 import copy
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Self, SupportsIndex
 
 import numpy.typing as npt
@@ -17,7 +18,7 @@ from shardkit.reading.integer import require_integer
 from shardkit.reading.order import Order, Shuffle
 from shardkit.reading.partition import Partition, Tail
 from shardkit.reading.placement import Placement
-from shardkit.reading.progress import Progress
+from shardkit.reading.progress import Iteration, Progress
 from shardkit.reading.sampling import Sampling, WeightedRows, Weights, make_sampling
 from shardkit.reading.state import State
 from shardkit.transforms.randomness import Draws
@@ -80,6 +81,7 @@ class RankBatches:
         self._progress = Progress()
         self._latest: BatchIterator | None = None
         self._handed_over: tuple[int, int] | None = None
+        self._iterations = 0
         self._partition(0)
         self._order(0)
 
@@ -134,7 +136,8 @@ class RankBatches:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state: the next iteration of its epoch delivers what was not delivered yet, exactly once.
 
-        Ranks, workers, threads and batch size may be others than when it was saved.
+        Ranks, workers, threads and batch size may be others than when it was saved. Load it before the loader is
+        iterated. Where the epoch was over, and another one was set meanwhile, that one stays.
 
         Raises:
             StateError: It was saved with another data set, generation or sampling, or is none.
@@ -143,9 +146,12 @@ class RankBatches:
         loaded.require_same(self._state(0), str(self.dataset.path))
         self._seed = loaded.seed
         self._latest = None
+        is_over = loaded.position == loaded.length
         if get_worker_info() is None:
-            self._progress.resume(loaded.epoch, loaded.position)
-        else:  # a loader hands each worker a state of its own; what is shared is for the parent to say
+            self._progress.resume(loaded.epoch, loaded.position, is_over=is_over)
+        elif not (
+            is_over and loaded.epoch != self.epoch
+        ):  # a loader hands each worker a state of its own; what is shared is for the parent to say
             self._handed_over = loaded.epoch, loaded.position
 
     @property
@@ -171,13 +177,21 @@ class RankBatches:
         """
         return self.__dict__ | {"_latest": None, "_given": self._given or Placement.known()}
 
-    def _begin(self, worker: int | None = None, num_workers: int = 1) -> BatchIterator:
-        """Return the batches of an iteration that begins now, in this process or as one of its workers."""
-        epoch, start = self._handed_over or (self.epoch, self._progress.pending(worker))
+    def _begin(self) -> BatchIterator:
+        """Return the batches of an iteration that begins now, in this process or as one of a DataLoader's workers."""
+        worker = get_worker_info()
+        if worker is None:
+            start, claim = self._progress.pending(), self._progress.claim
+        else:
+            self._iterations += 1
+            iteration = Iteration(worker.seed - worker.id, self._iterations)
+            start = self._progress.pending_in(worker.id, iteration)
+            claim = partial(self._progress.claim_in, worker.id, iteration, start)
+        epoch, start = self._handed_over or (self.epoch, start)
 
-        def use_up() -> None:  # with the first batch, for torch's loader makes two iterators and uses one
+        def begun() -> None:  # with the first batch, for torch's loader makes two iterators and uses one
             self._handed_over = None
-            self._progress.use_up(worker)
+            claim()
 
         self._latest = BatchIterator(
             self._order(epoch),
@@ -185,9 +199,9 @@ class RankBatches:
             epoch,
             Draws.key_of(self._seed, epoch),
             self._sampling.is_repeating,
-            use_up,
-            worker or 0,
-            num_workers,
+            begun,
+            0 if worker is None else worker.id,
+            1 if worker is None else worker.num_workers,
         )
         return self._latest
 
@@ -201,7 +215,7 @@ class RankBatches:
                 )
             return self._progress.pending() if latest is None else latest.position
         number = require_integer("step", step)
-        partition = self._partition(self._progress.pending() if latest is None else latest.start)
+        partition = self._partition(self._progress.latest_start if latest is None else latest.start)
         if not 0 <= number <= len(partition):
             raise ValueError(f"step must lie in [0, {len(partition)}], not {number}")
         return partition.end(number)

@@ -21,20 +21,31 @@ class ThreadedBatch:
 
     Attributes:
         rows: Its rows.
-        made: The batch, once it is finished; None until then, and where it failed.
-        error: What one of its parts raised, the one of the first place if several did.
+        parts: Places, from begin to end, that make up the tasks of threads.
+        is_finished: Whether all parts were run, and `result` can be asked.
     """
 
     def __init__(self, rows: BatchRows, making: BatchInTheMaking) -> None:
         self.rows = rows
-        self.made: Batch | None = None
-        self.error: BaseException | None = None
+        self.is_finished = False
+        self._made: Batch | None = None
+        self._error: BaseException | None = None
         self._error_at = len(rows) + 1
         self._making = making
         self._lock = threading.Lock()
         size = max(1, making.part_size)
         self.parts = [(begin, min(begin + size, len(rows))) for begin in range(0, max(1, len(rows)), size)]
         self._left = len(self.parts)
+
+    def result(self) -> Batch:
+        """Return the batch.
+
+        Raises:
+            BaseException: What one of its parts raised, the one of the first place if several did.
+        """
+        if self._made is None:
+            raise self._error or RuntimeError("the batch is not finished")
+        return self._made
 
     def run(self, begin: int, end: int) -> bool:
         """Fill a part; return whether it was the last one, and the batch is finished."""
@@ -46,17 +57,22 @@ class ThreadedBatch:
         with self._lock:
             self._left -= 1
             is_last = self._left == 0
-        if is_last and self.error is None:
-            try:
-                self.made = self._making.batch()
-            except BaseException as error:
-                self._fail(0, error)
+        if is_last:
+            self._finish()
         return is_last
+
+    def _finish(self) -> None:
+        try:
+            if self._error is None:
+                self._made = self._making.batch()
+        except BaseException as error:
+            self._fail(0, error)
+        self.is_finished = True
 
     def _fail(self, place: int, error: BaseException) -> None:
         with self._lock:
             if place < self._error_at:
-                self._error_at, self.error = place, error
+                self._error_at, self._error = place, error
 
 
 Task = tuple[ThreadedBatch, int, int]

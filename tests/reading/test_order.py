@@ -1,6 +1,8 @@
 """The order of an epoch: a permutation, the same everywhere, and statistically sound."""
 
 import itertools
+import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -19,12 +21,50 @@ def rows_of(
     return order.rows(np.arange(length))
 
 
-def is_plausible(counts: np.ndarray, degrees: int | None = None) -> bool:
-    """Chi-square of equal expectation, within 5 standard deviations of its mean (the tests' seeds are fixed)."""
+def p_value(statistic: float, degrees: int) -> float:
+    """Chance that chi-square exceeds `statistic`: the finite sum that the incomplete gamma function is for halves.
+
+    M. Abramowitz, I. Stegun, "Handbook of Mathematical Functions", 26.4.4 and 26.4.5.
+    """
+    half = statistic / 2
+    powers = [degrees / 2 - 1 - number for number in range(degrees // 2)]
+    terms = (math.exp(power * math.log(half) - half - math.lgamma(power + 1)) for power in powers)
+    return sum(terms) + (math.erfc(math.sqrt(half)) if degrees % 2 else 0)
+
+
+def p_value_of_counts(counts: np.ndarray, degrees: int | None = None) -> float:
+    """p-value of the hypothesis that all of `counts` have the same expectation."""
     expected = counts.mean()
-    degrees = counts.size - 1 if degrees is None else degrees
-    statistic = ((counts - expected) ** 2 / expected).sum()
-    return abs(statistic - degrees) < 5 * np.sqrt(2 * degrees)
+    return p_value(((counts - expected) ** 2 / expected).sum(), degrees or counts.size - 1)
+
+
+def is_plausible(counts: np.ndarray, degrees: int | None = None) -> bool:
+    """Whether counts are neither less nor more even than chance makes them but for 2 keys of 1,000; keys are fixed."""
+    return 0.001 < p_value_of_counts(counts, degrees) < 0.999
+
+
+def p_value_of_positions(rows: np.ndarray, parts: int) -> float:
+    """Of the rows' parts of the storage against their positions' parts of the epoch."""
+    counts = np.histogram2d(np.arange(len(rows)), rows, bins=parts)[0]
+    return p_value_of_counts(counts, (parts - 1) ** 2)
+
+
+def p_value_of_neighbours(rows: np.ndarray, parts: int) -> float:
+    """Of the distances, round the end, between a row and the next one."""
+    distances = (rows[1:] - rows[:-1]) % len(rows)
+    return p_value_of_counts(np.histogram(distances, bins=parts, range=(1, len(rows)))[0])
+
+
+def test_the_p_values_are_those_of_the_tables() -> None:
+    table = {
+        (3.841, 1): 0.05,
+        (18.307, 10): 0.05,
+        (29.588, 10): 0.001,
+        (42.980, 24): 0.01,
+        (79.082, 60): 0.05,
+    }
+    for (statistic, degrees), expected in table.items():
+        assert p_value(statistic, degrees) == pytest.approx(expected, rel=0.01)
 
 
 @pytest.mark.parametrize("shuffle", SHUFFLES)
@@ -42,6 +82,7 @@ def test_each_row_comes_exactly_once_for_any_seed(
 
 def test_the_sequences_are_stable() -> None:
     assert rows_of("global", 10, seed=7, epoch=2).tolist() == GLOBAL_10
+    assert rows_of("global", 100_000, seed=7, epoch=2)[:10].tolist() == GLOBAL_100_000
     assert rows_of("block", 300, seed=7, epoch=2)[:10].tolist() == BLOCK_300
     assert rows_of(False, 4).tolist() == [0, 1, 2, 3]
 
@@ -107,10 +148,36 @@ def test_every_row_is_equally_likely_at_every_position(length: int) -> None:
 @pytest.mark.parametrize("length", [5_000, 100_000, 2**20])
 def test_rows_and_neighbour_differences_are_spread_evenly(length: int) -> None:
     rows = rows_of("global", length)
-    cells = np.histogram2d(np.arange(length), rows, bins=20)[0]
-    assert is_plausible(cells, 19 * 19)
-    assert is_plausible(np.histogram((rows[1:] - rows[:-1]) % length, bins=50, range=(0, length))[0])
+    assert 0.001 < p_value_of_positions(rows, 20) < 0.999
+    assert 0.001 < p_value_of_neighbours(rows, 50) < 0.999
     assert is_plausible(np.histogram((rows[2:] - rows[:-2]) % length, bins=50, range=(0, length))[0])
+
+
+@pytest.mark.parametrize("p_value_of", [p_value_of_positions, p_value_of_neighbours])
+@pytest.mark.parametrize("length", [1_001, 5_001])
+def test_over_many_seeds_the_evenness_is_that_of_chance(
+    length: int, p_value_of: Callable[[np.ndarray, int], float]
+) -> None:
+    p_values = [p_value_of(rows_of("global", length, seed), 10) for seed in range(300)]
+    assert is_plausible(np.histogram(p_values, bins=10, range=(0, 1))[0])
+
+
+@pytest.mark.parametrize(
+    ("shuffle", "low", "high"), [("global", 0.97, 1.03), ("block", 0.97, 1.03), (False, 15, 16)]
+)
+def test_the_classes_of_a_batch_vary_as_if_drawn_from_all_rows_where_storage_is_sorted_by_class(
+    shuffle: Shuffle, low: float, high: float
+) -> None:
+    records, classes, batch = 1000, 10, 16
+    expected = batch / classes  # mean and variance of the hypergeometric distribution
+    variance = batch * (1 / classes) * (1 - 1 / classes) * (records - batch) / (records - 1)
+    ratios = []
+    for epoch in range(100):
+        labels = rows_of(shuffle, records, epoch=epoch) // (records // classes)
+        full = labels[: records // batch * batch].reshape(-1, batch, 1)
+        counts = (full == np.arange(classes)).sum(axis=1)
+        ratios.append(((counts - expected) ** 2 / variance).mean())
+    assert low < np.mean(ratios) < high  # one epoch's differs by 0.056 (s.d.), so the mean of 100 by 0.0056
 
 
 @pytest.mark.parametrize("change", [{"seed": 1}, {"epoch": 1}])
@@ -151,4 +218,5 @@ def test_block_order_puts_the_short_block_anywhere() -> None:
 
 
 GLOBAL_10 = [2, 0, 4, 7, 8, 6, 5, 3, 1, 9]
+GLOBAL_100_000 = [64829, 40305, 43078, 16008, 78523, 15732, 11233, 85742, 67874, 58057]
 BLOCK_300 = [3, 239, 161, 206, 159, 230, 200, 83, 191, 248]

@@ -1,29 +1,45 @@
 """The partition: disjoint, complete, and with equal steps, for every small case."""
 
 import itertools
+from collections.abc import Iterable
+from typing import get_args
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shardkit.reading.partition import Partition, Tail, worker_steps
 
 LENGTHS = range(23)
 WORLDS = range(1, 5)
 BATCHES = range(1, 5)
+TAILS: tuple[Tail, ...] = get_args(Tail)
 
 
 def partitions(length: int, world_size: int, batch_size: int, tail: Tail, start: int = 0) -> list[Partition]:
     return [Partition(length, rank, world_size, batch_size, tail, start) for rank in range(world_size)]
 
 
-def delivered(partition: Partition, *, with_pads: bool = False) -> list[int]:
+def delivered(partition: Partition, steps: int | None = None, *, with_pads: bool = False) -> list[int]:
     taken: list[int] = []
-    for step in range(len(partition)):
+    for step in range(len(partition) if steps is None else min(steps, len(partition))):
         positions, pads = partition.positions(step), partition.pads(step)
         assert len(positions) == len(pads)
         assert 1 <= len(positions) <= partition.batch_size
         taken += positions[slice(None) if with_pads else ~pads].tolist()
     return taken
+
+
+def sequence(partition: Partition, steps: Iterable[int]) -> list[tuple[list[int], list[bool]]]:
+    """Positions and marks of some steps."""
+    return [(partition.positions(step).tolist(), partition.pads(step).tolist()) for step in steps]
+
+
+def handed_out(num_steps: int, num_workers: int) -> list[int]:
+    """The steps of a rank as a DataLoader hands them out: one of each worker in turn."""
+    shares = [worker_steps(num_steps, worker, num_workers) for worker in range(num_workers)]
+    return [step for turn in itertools.zip_longest(*shares) for step in turn if step is not None]
 
 
 CASES = list(itertools.product(LENGTHS, WORLDS, BATCHES))
@@ -112,11 +128,58 @@ def test_what_is_left_after_any_step_goes_on_under_another_layout() -> None:
         assert sorted(before + after) == list(range(50))
 
 
+@pytest.mark.parametrize("tail", TAILS)
+def test_a_rank_goes_on_from_any_step_with_the_steps_it_had_left(tail: Tail) -> None:
+    for length, world_size, batch_size in CASES:
+        for part in partitions(length, world_size, batch_size, tail):
+            whole = sequence(part, range(len(part)))
+            for taken in range(len(part) + 1):
+                rest = part.starting_at(part.end(taken))
+                assert sequence(rest, range(len(rest))) == whole[taken:]
+
+
+@given(
+    length=st.integers(0, 300),
+    tail=st.sampled_from(TAILS),
+    layouts=st.lists(
+        st.tuples(st.integers(1, 7), st.integers(1, 64), st.integers(0, 100)), min_size=1, max_size=5
+    ),
+)
+def test_layouts_that_follow_one_another_deliver_each_position_once(
+    length: int, tail: Tail, layouts: list[tuple[int, int, int]]
+) -> None:
+    start, taken = 0, list[int]()
+    for number, (world_size, batch_size, percent) in enumerate(layouts, start=1):
+        parts = partitions(length, world_size, batch_size, tail, start)
+        steps = max(map(len, parts)) * (100 if number == len(layouts) else percent) // 100
+        taken += [position for part in parts for position in delivered(part, steps)]
+        (start,) = {part.end(steps) for part in parts}
+    assert sorted(taken) == list(range(start))
+    assert length - start < (world_size * batch_size if tail == "drop" else 1)
+
+
+@pytest.mark.parametrize("tail", TAILS)
+@pytest.mark.parametrize("length", [0, 1, 2, 63, 64, 65, 101, 1000])
+def test_ranks_and_their_workers_deliver_each_position_once(length: int, tail: Tail) -> None:
+    for batch_size, world_size in itertools.product((1, 8, 64), (1, 2, 3, 7)):
+        parts = partitions(length, world_size, batch_size, tail)
+        whole = [sequence(part, range(len(part))) for part in parts]
+        for num_workers in range(1, 5):
+            for part, steps in zip(parts, whole, strict=True):
+                assert sequence(part, handed_out(len(part), num_workers)) == steps
+        rest = length % (world_size * batch_size)
+        taken = sorted(position for part in parts for position in delivered(part))
+        assert taken == list(range(length - rest if tail == "drop" else length))
+        repeats = sum(mark for steps in whole for _, marks in steps for mark in marks)
+        assert repeats == (-rest % world_size if tail == "pad" else 0)
+        assert max(map(len, parts)) - min(map(len, parts)) <= (tail == "exact")
+
+
 def test_workers_share_the_steps_and_give_them_back_in_turn() -> None:
-    for num_steps, num_workers in itertools.product(range(12), range(1, 5)):
-        queues = [list(worker_steps(num_steps, worker, num_workers)) for worker in range(num_workers)]
-        in_turn = [step for some in itertools.zip_longest(*queues) for step in some if step is not None]
-        assert in_turn == list(range(num_steps))
+    for num_steps, num_workers in itertools.product([*range(12), 63, 64, 65, 101, 1000], range(1, 5)):
+        shares = [list(worker_steps(num_steps, worker, num_workers)) for worker in range(num_workers)]
+        assert max(map(len, shares)) - min(map(len, shares)) <= 1
+        assert handed_out(num_steps, num_workers) == list(range(num_steps))
 
 
 def test_positions_are_int64_and_pads_bool() -> None:

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 from shardkit import (
@@ -26,7 +24,7 @@ from shardkit import (
     collate,
     ingest,
 )
-from shardkit.errors import CorruptShardError, RecordNotFoundError, StateError, TransformError
+from shardkit.errors import CorruptShardError, RecordNotFoundError, TransformError
 
 CLASSES = ("cat", "dog", "owl")
 CONTRACT = Contract({"label": LabelField(classes=CLASSES), "age": ScalarField("int32")})
@@ -171,194 +169,6 @@ def test_arguments_that_cannot_be_are_refused(data: Path) -> None:
             ShardIterableDataset(data, **options)  # type: ignore[arg-type]
     with pytest.raises(LookupError, match="label"):
         ShardIterableDataset(data, stratify="age")
-
-
-# --- state -----------------------------------------------------------------------------------------------------------
-
-
-def start_at(path: Path, state: Any, **options: Any) -> list[list[str]]:
-    loader = ShardIterableDataset(path, **options)
-    loader.load_state_dict(state)
-    made = ids(loader)
-    assert len(made) == (len(loader) if not made else len(made))
-    return made
-
-
-@given(data=st.data())
-@settings(max_examples=60, deadline=None)
-def test_what_is_left_of_an_epoch_is_delivered_once_whoever_goes_on(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
-    path = state_data(tmp_path_factory)
-    ranks, batch = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 20))
-    options: dict[str, Any] = {"shuffle": data.draw(st.sampled_from(["global", "block", False])), "seed": 5}
-    first = [
-        ShardLoader(path, batch, 1, rank=rank, world_size=ranks, tail="exact", **options)
-        for rank in range(ranks)
-    ]
-    epoch = data.draw(st.integers(0, 3))
-    step = data.draw(st.integers(0, min(len(each) for each in first)))
-    delivered: list[str] = []
-    states = []
-    for loader in first:
-        loader.set_epoch(epoch)
-        delivered += itertools.chain(*ids(itertools.islice(loader, step)))
-        states.append(loader.state_dict())
-    assert all(state == states[0] for state in states)
-    new_ranks, new_batch = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 20))
-    left: list[str] = []
-    for rank in range(new_ranks):
-        dataset = ShardIterableDataset(
-            path, new_batch, rank=rank, world_size=new_ranks, tail="exact", **options | {"seed": 9}
-        )
-        dataset.load_state_dict(states[0])
-        assert dataset.epoch == epoch
-        expected_len = len(dataset)
-        batches = ids(dataset)
-        assert len(batches) == expected_len
-        left += itertools.chain(*batches)
-        dataset.set_epoch(epoch + 1)
-        assert len(dataset) == len(ids(dataset))  # the epochs after are whole
-    assert sorted(delivered + left) == sorted(f"r{row}" for row in range(COUNT))
-
-
-_made: dict[str, Path] = {}
-
-
-def state_data(factory: pytest.TempPathFactory) -> Path:
-    if "path" not in _made:
-        out = factory.mktemp("state") / "out"
-        records = [{"id": f"r{row}", "label": 0, "age": row} for row in range(COUNT)]
-        ingest(records, out, CONTRACT, workers=0, records_per_shard=40)
-        _made["path"] = out
-    return _made["path"]
-
-
-def test_saving_and_loading_again_and_again_loses_nothing(data: Path) -> None:
-    expected = ids(ShardLoader(data, 8, 1))
-    made: list[list[str]] = []
-    state = ShardLoader(data, 8, 1).state_dict()
-    while True:
-        loader = ShardLoader(data, 8, 1)
-        loader.load_state_dict(state)
-        assert loader.state_dict() == state
-        some = ids(itertools.islice(loader, 3))
-        state = loader.state_dict()
-        if not some:
-            break
-        made += some
-    assert made == expected
-
-
-def test_a_state_counts_for_one_iteration_of_its_epoch(data: Path) -> None:
-    dataset = ShardIterableDataset(data, 8)
-    whole = ids(dataset)
-    dataset.load_state_dict(dataset.state_dict(step=5))
-    assert ids(dataset) == whole[5:]
-    assert ids(dataset) == whole
-    dataset.load_state_dict(dataset.state_dict(step=5))
-    dataset.set_epoch(1)
-    assert len(ids(dataset)) == len(whole)
-
-
-def test_a_state_at_the_end_leaves_nothing_of_the_epoch(data: Path) -> None:
-    for tail in ("pad", "exact", "drop"):
-        loader = ShardLoader(data, 8, 1, tail=tail)
-        count = len(ids(loader))
-        again = ShardLoader(data, 8, 1, tail=tail)
-        again.load_state_dict(loader.state_dict())
-        assert (len(again), ids(again)) == (0, [])
-        again.set_epoch(1)
-        assert len(ids(again)) == count
-
-
-def test_prefetched_batches_are_not_counted(data: Path) -> None:
-    loader = ShardLoader(data, 8, threads=2)
-    whole = ids(ShardLoader(data, 8, threads=2))
-    iterator = iter(loader)
-    taken = ids(itertools.islice(iterator, 3))
-    other = ShardLoader(data, 8)
-    other.load_state_dict(loader.state_dict())
-    assert taken + ids(other) == whole
-
-
-@pytest.mark.parametrize("persistent", [False, True])
-def test_a_loader_with_workers_is_told_how_many_batches_were_taken(data: Path, persistent: bool) -> None:
-    dataset = ShardIterableDataset(data, 8)
-    whole = ids(dataset)
-    workers = {"num_workers": 2, "multiprocessing_context": "fork", "persistent_workers": persistent}
-    dataset = ShardIterableDataset(data, 8)
-    loader = DataLoader(dataset, batch_size=None, prefetch_factor=4, **workers)  # type: ignore[arg-type]
-    taken = ids(itertools.islice(loader, 3))
-    with pytest.raises(StateError, match="step="):
-        dataset.state_dict()
-    state = dataset.state_dict(step=3)
-    dataset.load_state_dict(state)
-    assert taken + ids(loader) == whole
-    assert ids(loader) == whole
-    dataset.set_epoch(1)
-    assert len(ids(loader)) == len(whole)
-
-
-def test_states_survive_torch_save_and_json(data: Path, tmp_path: Path) -> None:
-    loader = ShardLoader(data, 8, 1)
-    next(iter(loader))
-    torch.save({"data": loader.state_dict()}, tmp_path / "checkpoint.pt")
-    state = torch.load(tmp_path / "checkpoint.pt", weights_only=True)["data"]
-    other = ShardLoader(data, 8, 1)
-    other.load_state_dict(state)
-    assert len(other) == len(loader) - 1
-
-
-def test_a_state_of_something_else_is_refused_in_plain_words(data: Path, tmp_path: Path) -> None:
-    state = ShardLoader(data, 8, 1).state_dict()
-    out = tmp_path / "out"
-    ingest([{"id": "a", "label": 0, "age": 1}], out, CONTRACT, workers=0)
-    with pytest.raises(StateError, match="generation"):
-        ShardLoader(out, 8, 1).load_state_dict(state)
-    with pytest.raises(StateError, match="shuffle"):
-        ShardLoader(data, 8, 1, shuffle=False).load_state_dict(state)
-    with pytest.raises(StateError, match="rows, weights or strata"):
-        ShardLoader(data, 8, 1, rows=[1, 2]).load_state_dict(state)
-    for broken in ({}, [], state | {"position": -1}, state | {"epoch": "1"}, state | {"version": 2}):
-        with pytest.raises(StateError):
-            ShardLoader(data, 8, 1).load_state_dict(broken)  # type: ignore[arg-type]
-
-
-# --- torchdata -------------------------------------------------------------------------------------------------------
-
-
-def stateful(path: Path, kind: str, workers: int) -> Any:
-    loaders = pytest.importorskip("torchdata.stateful_dataloader")
-    context = {"multiprocessing_context": "fork"} if workers else {}
-    if kind == "iterable":
-        return loaders.StatefulDataLoader(
-            ShardIterableDataset(path, 8, seed=2), batch_size=None, num_workers=workers, **context
-        )
-    dataset = ShardDataset(path)
-    return loaders.StatefulDataLoader(
-        dataset,
-        batch_sampler=ShardSampler(dataset, 8, seed=2),
-        num_workers=workers,
-        collate_fn=collate,
-        **context,
-    )
-
-
-@pytest.mark.filterwarnings(
-    "ignore:'set_vital' is deprecated"
-)  # torch's own call, which StatefulDataLoader makes
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("kind", ["iterable", "sampler"])
-def test_torchdatas_stateful_loader_saves_and_loads_it(data: Path, kind: str, workers: int) -> None:
-    whole = ids(stateful(data, kind, workers))
-    for step in (0, 1, 5, len(whole)):
-        loader = stateful(data, kind, workers)
-        taken = ids(itertools.islice(loader, step))
-        state = loader.state_dict()
-        again = stateful(data, kind, workers)
-        again.load_state_dict(state)
-        assert taken + ids(again) == whole
 
 
 # --- threads ---------------------------------------------------------------------------------------------------------

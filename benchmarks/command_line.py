@@ -39,8 +39,8 @@ def read_arguments(question: str, defaults: Settings) -> tuple[Settings, Path | 
 
     Args:
         question: The docstring of the benchmark; its first line tells what it answers.
-        defaults: A dataclass; each field is an option: a whole number, or a tuple of texts, whose option may be
-            given more than once.
+        defaults: A dataclass; each field is an option: a whole number, a text, or a tuple of texts, whose option may
+            be given more than once.
     """
     parser = argparse.ArgumentParser(description=question.split("\n", 1)[0])
     values = asdict(defaults)  # type: ignore[call-overload]  # any dataclass will do
@@ -48,7 +48,7 @@ def read_arguments(question: str, defaults: Settings) -> tuple[Settings, Path | 
         if isinstance(value, tuple):
             parser.add_argument(f"--{key}", action="append", default=[], help="may be given more than once")
         else:
-            parser.add_argument(f"--{key}", type=int, default=value, help=f"default {value}")
+            parser.add_argument(f"--{key}", type=type(value), default=value, help=f"default {value!r}")
     parser.add_argument("--folder", type=Path, help="where to make the data (default: the temporary folder)")
     parser.add_argument("--json", type=Path, help="also write the results to this file")
     arguments = vars(parser.parse_args())

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 from command_line import run_benchmark
 from measure import Comparison, Contender, Missing, Taken, Target
+from peer_process import parse_pythons
 from photos import PhotoFolder, PhotoSettings, describe_run, make_photos
 
 PROGRAMS = Path(__file__).parent / "peers"
@@ -58,6 +59,7 @@ CONVERTERS = (
     Converter("WebDataset", "webdataset", False, "ShardWriter: bytes copied; one process"),
     Converter("HF datasets", "hf", True, "imagefolder, save_to_disk: bytes copied"),
 )
+PEERS = tuple(sorted({converter.peer for converter in CONVERTERS}))
 TARGETS = tuple(Target(SHARDKIT, name, 1.0) for name in ("MDS", "LitData", "FFCV, raw", "FFCV, jpg"))
 
 
@@ -87,7 +89,7 @@ def main() -> None:
 
 
 def _measure(settings: Settings, folder: Path) -> dict[str, Any]:
-    pythons = {SHARDKIT: sys.executable} | _pythons(settings.python)
+    pythons = {SHARDKIT: sys.executable} | parse_pythons(settings.python, PEERS)
     photos = make_photos(folder / "photos", PhotoSettings(settings.records, settings.width, settings.height))
     versions: dict[str, str] = {}
     contenders = [
@@ -107,17 +109,6 @@ def _measure(settings: Settings, folder: Path) -> dict[str, Any]:
     report = comparison.run()
     print("\nversions: " + ", ".join(sorted(versions.values())))
     return report | {"versions": versions}
-
-
-def _pythons(given: tuple[str, ...]) -> dict[str, str]:
-    known = sorted({converter.peer for converter in CONVERTERS})
-    pythons = dict(each.partition("=")[::2] for each in given)
-    for peer, path in pythons.items():
-        if peer not in known or not Path(path).is_file():
-            raise SystemExit(
-                f"--python {peer}={path}: want PEER=PATH of a Python, PEER one of {', '.join(sorted(known))}"
-            )
-    return pythons
 
 
 def _contender(

@@ -5,14 +5,18 @@ all of them). Each contender reads the same rows in the same order, one record a
 otherwise, and makes Python ``bytes`` of the photo; nothing is decoded. Before anything is timed, every contender
 must return each record exactly.
 
+MDS and ArrayRecord are programs in ``peers/``, each run by a Python of its own, since their packages bend others:
+``--python mds=/path/to/python``, ``--python arrayrecord=...``. They time the same loop for themselves.
+
 Run it with ``python benchmarks/random_reads.py``; ``--help`` names the settings.
 
 Result (see benchmarks/README.md for figures): copying 82 KB takes most of every contender's time, so the ratios
-come closer to 1 on a machine with slow memory. shardkit is held against the loop that one would write with numpy,
-and against one record a call in Hugging Face datasets.
+come closer to 1 on a machine with slow memory. shardkit is held against the loops that one would write with numpy
+and LMDB, and against one record a call of other formats.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,19 +24,25 @@ from typing import Any
 import numpy as np
 import readers
 from command_line import run_benchmark
-from measure import Comparison, Contender, Missing, Target
+from measure import Comparison, Contender, Missing, Taken, Target
+from peer_process import PeerError, PeerProcess, parse_pythons
+from peers.reading import RAW, Job, digest
 from photos import PhotoFolder, PhotoSettings, make_photos
 
 MEMMAP = "numpy memmap"
 SHARDKIT_MEMMAP = "shardkit memmap"
 SHARDKIT_LMDB = "shardkit lmdb"
+LMDB = "LMDB + msgpack"
 HUGGING_FACE = "HF datasets"
 HUGGING_FACE_ARROW = "HF datasets, arrow"
+PROGRAMS = {"mds": ("MDS", "mds_records"), "arrayrecord": ("ArrayRecord", "arrayrecord")}
+"""What ``--python`` calls a peer -> its name in the table, and its program ``peers/read_PROGRAM.py``."""
 TARGETS = (
-    Target(SHARDKIT_MEMMAP, MEMMAP, 0.7),
+    Target(SHARDKIT_MEMMAP, MEMMAP, 0.8),
+    Target(SHARDKIT_LMDB, LMDB, 0.8),
     *(
-        Target(ours, theirs, 2.0)
-        for theirs in (HUGGING_FACE, HUGGING_FACE_ARROW)
+        Target(ours, theirs, 3.0)
+        for theirs in (HUGGING_FACE, HUGGING_FACE_ARROW, *(name for name, _ in PROGRAMS.values()))
         for ours in (SHARDKIT_MEMMAP, SHARDKIT_LMDB)
     ),
 )
@@ -48,6 +58,7 @@ class Settings:
         repetitions: Timed runs of each contender.
         width, height, quality: Of the photos; the defaults make about 82 KB.
         seed: Of photos and orders.
+        python: ``PEER=PATH`` of a Python that has the peer.
     """
 
     records: int = 3000
@@ -57,6 +68,7 @@ class Settings:
     height: int = 576
     quality: int = 90
     seed: int = 0
+    python: tuple[str, ...] = ()
 
 
 def main() -> None:
@@ -71,6 +83,7 @@ def _measure(settings: Settings, folder: Path) -> dict[str, Any]:
         f"{settings.records} photos of {photos.mean_bytes / 1000:.1f} KB on average, {settings.passes} passes "
         f"a repetition, {settings.repetitions} repetitions; page cache warm\n"
     )
+    pythons = parse_pythons(settings.python, list(PROGRAMS))
     orders = _Orders(settings)
     openers, missing = _openers(folder, photos)
     contenders = []
@@ -79,7 +92,12 @@ def _measure(settings: Settings, folder: Path) -> dict[str, Any]:
         _check(name, loop, photos)
         contenders.append(Contender(name, _runner(loop, orders), note))
     records, total_bytes = settings.records * settings.passes, photos.total_bytes * settings.passes
-    return Comparison(contenders, MEMMAP, settings.repetitions, records, total_bytes, TARGETS, missing).run()
+    with ExitStack() as stack:
+        programs, absent = _programs(pythons, folder, photos, orders, stack)
+        contenders, missing = [*contenders, *programs], [*missing, *absent]
+        return Comparison(
+            contenders, MEMMAP, settings.repetitions, records, total_bytes, TARGETS, missing
+        ).run()
 
 
 class _Orders:
@@ -121,7 +139,7 @@ def _openers(folder: Path, photos: PhotoFolder) -> tuple[_Openers, Sequence[Miss
             "bytes, label; offsets as Python lists",
             lambda: readers.open_memoryview(memmap),
         ),
-        "LMDB + msgpack": ("bytes, label", lambda: readers.open_lmdb(folder / "lmdb", photos)),
+        LMDB: ("bytes, label", lambda: readers.open_lmdb(folder / "lmdb", photos)),
         "plain files": ("bytes, label", lambda: readers.open_files(photos)),
         SHARDKIT_MEMMAP: (
             "ShardDataset.read: a dict with id",
@@ -148,6 +166,45 @@ def _openers(folder: Path, photos: PhotoFolder) -> tuple[_Openers, Sequence[Miss
         ),
     }
     return openers, []
+
+
+def _programs(
+    pythons: Mapping[str, str], folder: Path, photos: PhotoFolder, orders: _Orders, stack: ExitStack
+) -> tuple[list[Contender], list[Missing]]:
+    """Return the peers in processes of their own, and those that are not there."""
+    contenders, missing = [], []
+    for peer, (name, program) in PROGRAMS.items():
+        if peer not in pythons:
+            missing.append(Missing(name, f"give --python {peer}=PATH of a Python that has it"))
+            continue
+        process = PeerProcess(pythons[peer], program, Job(str(photos.path), str(folder / peer), RAW))
+        stack.callback(process.close)
+        try:
+            process.start()
+        except PeerError as error:
+            missing.append(Missing(name, str(error)))
+            continue
+        _check_program(name, process, photos)
+        versions = ", ".join(f"{package} {version}" for package, version in process.versions.items())
+        contenders.append(Contender(name, _program_runner(process, orders), versions))
+    return contenders, missing
+
+
+def _program_runner(process: PeerProcess, orders: _Orders) -> Callable[[int], Taken]:
+    def run(repetition: int) -> Taken:
+        answer = process.ask(rows=orders[repetition], look=False)
+        return Taken(answer["wall"], answer["cpu"])
+
+    return run
+
+
+def _check_program(name: str, process: PeerProcess, photos: PhotoFolder) -> None:
+    """Make sure that the peer returns every record as it is; the label is the number of the file."""
+    rows = range(len(photos.files))
+    found = process.ask(rows=list(rows), look=True)["found"]
+    for row, file, (value, label) in zip(rows, photos.files, found, strict=True):
+        if (value, label) != (digest((photos.path / file).read_bytes()), row):
+            raise SystemExit(f"{name}: row {row} ({file}) is not what was stored; nothing was measured")
 
 
 def _check(name: str, loop: readers.Loop, photos: PhotoFolder) -> None:

@@ -86,6 +86,7 @@ def test_delivery_measures_order_sampler_first_batch_and_state(tmp_path: Path) -
 
 
 NAMES = [
+    "compare",
     "delivery",
     "random_reads",
     "ingest_speed",
@@ -100,3 +101,12 @@ NAMES = [
 def test_a_benchmark_answers_the_question_it_begins_with(name: str) -> None:
     docstring = (BENCHMARKS / f"{name}.py").read_text().removeprefix('"""')
     assert docstring.split("\n", 1)[0].endswith("?")
+
+
+def test_compare_measures_what_delivers_each_photo_once(tmp_path: Path) -> None:
+    options = ("--workload", "photos", "--records", "12", "--batch", "4", "--repetitions", "1")
+    peers = ("--peer", "bare", "--peer", "ffcv", "--folder", str(tmp_path))
+    report = run_small("compare", tmp_path, *options, *peers)["workloads"]["photos"]
+    assert [each["name"] for each in report["delivered"]] == ["bare", "ShardLoader", "shardkit, DataLoader"]
+    assert [each["name"] for each in report["not_measured"]] == ["FFCV"]
+    assert [path.name for path in tmp_path.iterdir()] == ["results.json"]

@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     )
     from shardkit.errors import ShardkitError
     from shardkit.ingestion import EditReport, Inference, IngestReport, compact, delete, infer, ingest, prune
+    from shardkit.measurement.bench import bench
+    from shardkit.measurement.bench_plot import BenchPlot
+    from shardkit.measurement.bench_report import BenchReport, BenchRow
+    from shardkit.measurement.doctor import doctor
+    from shardkit.measurement.doctor_diagnosis import Diagnosis
     from shardkit.reading import (
         DevicePrefetcher,
         ShardDataset,
@@ -44,11 +49,15 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ArrayField",
+    "BenchPlot",
+    "BenchReport",
+    "BenchRow",
     "BytesField",
     "Contract",
     "DeliveryProof",
     "DeliveryReport",
     "DevicePrefetcher",
+    "Diagnosis",
     "EditReport",
     "ImageField",
     "Inference",
@@ -66,10 +75,12 @@ __all__ = [
     "TextField",
     "TokensField",
     "VerifyReport",
+    "bench",
     "collate",
     "compact",
     "delete",
     "describe",
+    "doctor",
     "infer",
     "ingest",
     "prune",
@@ -102,6 +113,12 @@ _HOMES = {
     "infer": "shardkit.ingestion",
     "Store": "shardkit.store",
     "describe": "shardkit.store",
+    "BenchPlot": "shardkit.measurement.bench_plot",
+    "BenchReport": "shardkit.measurement.bench_report",
+    "BenchRow": "shardkit.measurement.bench_report",
+    "bench": "shardkit.measurement.bench",
+    "Diagnosis": "shardkit.measurement.doctor_diagnosis",
+    "doctor": "shardkit.measurement.doctor",
     "DevicePrefetcher": "shardkit.reading",
     "ShardDataset": "shardkit.reading",
     "ShardIterableDataset": "shardkit.reading",

@@ -15,7 +15,9 @@ from typing import Annotated, ParamSpec
 import typer
 
 from shardkit import __version__
+from shardkit.cli.bench import bench_command
 from shardkit.cli.contract import infer_command
+from shardkit.cli.doctor import doctor_command
 from shardkit.cli.edit import compact_command, delete_command, prune_command
 from shardkit.cli.get import get_command
 from shardkit.cli.info import info_command
@@ -48,6 +50,8 @@ def _build() -> typer.Typer:
     app.callback()(_root)
     app.command("ingest")(_answering(ingest_command))
     app.command("verify")(_answering(verify_command))
+    app.command("bench")(_answering(bench_command))
+    app.command("doctor")(_answering(doctor_command))
     app.command("delete")(_answering(delete_command))
     app.command("compact")(_answering(compact_command))
     app.command("prune")(_answering(prune_command))

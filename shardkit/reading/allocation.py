@@ -21,7 +21,7 @@ Allocate = Callable[[Shape, "np.dtype[Any]"], torch.Tensor]
 
 def allocate_private(shape: Shape, dtype: "np.dtype[Any]") -> torch.Tensor:
     """Return memory of this process."""
-    return torch.empty(shape, dtype=_torch_dtype(dtype))
+    return torch.empty(shape, dtype=_torch_dtype(dtype), device="cpu")
 
 
 def allocate(shape: Shape, dtype: "np.dtype[Any]") -> torch.Tensor:
@@ -30,12 +30,12 @@ def allocate(shape: Shape, dtype: "np.dtype[Any]") -> torch.Tensor:
         return allocate_private(shape, dtype)
     nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     storage = torch.UntypedStorage._new_shared(nbytes, device="cpu")  # type: ignore[no-untyped-call]  # by torch
-    return torch.empty(0, dtype=_torch_dtype(dtype)).set_(storage).view(shape)
+    return torch.empty(0, dtype=_torch_dtype(dtype), device="cpu").set_(storage).view(shape)
 
 
 def allocate_pinned(shape: Shape, dtype: "np.dtype[Any]") -> torch.Tensor:
     """Return page-locked memory, which torch itself uses again once a device has read it."""
-    return torch.empty(shape, dtype=_torch_dtype(dtype), pin_memory=True)
+    return torch.empty(shape, dtype=_torch_dtype(dtype), pin_memory=True, device="cpu")
 
 
 class RecycledMemory:

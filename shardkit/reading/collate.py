@@ -180,7 +180,7 @@ def _join(values: list[Any]) -> Any:  # Any: one value of each sample, a tensor 
     if kind is np.ndarray and _are_stackable(values):
         return torch.from_numpy(np.stack(values))
     if kind in _DTYPES and not (kind is int and _exceeds_int64(values)):
-        return torch.tensor(values, dtype=_DTYPES[kind])
+        return torch.tensor(values, dtype=_DTYPES[kind], device="cpu")
     if issubclass(kind, np.bool_ | np.number):
         return torch.from_numpy(np.array(values, dtype=values[0].dtype))
     return values

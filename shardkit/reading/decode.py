@@ -15,11 +15,11 @@ from shardkit.errors import CorruptShardError, FormatError, TransformError
 from shardkit.reading.records import Records
 from shardkit.reading.stored_array import view_of
 from shardkit.transforms.compose import plan
-from shardkit.transforms.image_ops import ImageOp
-from shardkit.transforms.steps import Picture, Rendering, Size
+from shardkit.transforms.image_ops import UNUSED_RNG, ImageOp
+from shardkit.transforms.steps import Picture, Rendering, Size, Step
 
 T = TypeVar("T")
-_UNUSED = random.Random(0)  # for operations that draw no numbers
+_MOST_PLANNED = 4096  # sizes of pictures
 
 
 class FieldReader:
@@ -55,6 +55,7 @@ class FieldReader:
         if layout.is_single and not self.is_checked:
             self.index = np.asarray(store.column(name))
         self.is_random = any(op.is_random for op in ops)
+        self._planned: dict[Size, list[Step]] = {}
         self._arrays: dict[int, npt.NDArray[np.void] | None] = {}
 
     @cached_property
@@ -123,9 +124,19 @@ class FieldReader:
             self._store.check(row, self.column, payload)
         image = self._undamaged(row, lambda: field.open(payload))
         try:
-            return Rendering(image, plan(self._ops, (image.height, image.width), rng or _UNUSED))
+            return Rendering(image, self._steps((image.height, image.width), rng))
         except TransformError as error:
             raise TransformError(f"{self._store.where(row)}, field {self.name!r}: {error}") from None
+
+    def _steps(self, size: Size, rng: random.Random | None) -> list[Step]:
+        """Return what is done to a picture of a size: decided once for each, where no random numbers are drawn."""
+        if self.is_random:
+            return plan(self._ops, size, rng or UNUSED_RNG)
+        if size not in self._planned:
+            if len(self._planned) >= _MOST_PLANNED:
+                self._planned.clear()
+            self._planned[size] = plan(self._ops, size, UNUSED_RNG)
+        return self._planned[size]
 
     def render(self, row: int, rendering: Rendering, out: Picture, view: torch.Tensor) -> None:
         """Decode a picture into its place; see `Rendering.make_in`.

@@ -52,7 +52,9 @@ class TransformedBatch:
         """Return what `collate` makes of the samples."""
         batch = collate(self._samples)
         if self._rows.is_pad is not None:
-            batch.setdefault("is_pad", torch.zeros(0, dtype=torch.bool))  # all of it was filtered
+            batch.setdefault(
+                "is_pad", torch.zeros(0, dtype=torch.bool, device="cpu")
+            )  # all of it was filtered
         return batch
 
 

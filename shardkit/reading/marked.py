@@ -23,7 +23,7 @@ class MarkedRows:
 
     def __init__(self, count: int) -> None:
         self._count = count
-        self._marks = SharedTensor(torch.zeros(count, dtype=torch.uint8))
+        self._marks = SharedTensor(torch.zeros(count, dtype=torch.uint8, device="cpu"))
 
     def mark(self, row: int) -> None:
         """Note that the sample in `row` was left out."""

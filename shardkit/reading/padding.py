@@ -62,7 +62,7 @@ class PaddedValues:
 
     def tensor(self) -> torch.Tensor:
         """Return the values padded: ``[B, *shape]``, in shared memory if this is a DataLoader worker."""
-        blank = torch.full(self._shape, self._padding.value, dtype=self._values[0].dtype)
+        blank = torch.full(self._shape, self._padding.value, dtype=self._values[0].dtype, device="cpu")
         padded = _repeat(blank, len(self._values))
         target: Any = padded  # Any: the tensor, or numpy's view of the same memory
         values: Sequence[Any] = self._values
@@ -76,7 +76,7 @@ class PaddedValues:
     def mask(self) -> torch.Tensor:
         """Return which elements are real: ``bool[B, *varying axes]``, in shared memory as the tensor is."""
         lengths = [self._shape[axis] for axis in self._axes]
-        mask = _repeat(torch.ones(lengths, dtype=torch.bool), len(self._values))
+        mask = _repeat(torch.ones(lengths, dtype=torch.bool, device="cpu"), len(self._values))
         is_real = mask.numpy()  # on an array this small, numpy is done before torch has woken its threads
         for place, axis in enumerate(self._axes):
             reach = self._sizes[:, axis].reshape(-1, *[1] * len(lengths))

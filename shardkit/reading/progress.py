@@ -45,7 +45,7 @@ class Progress:
     """
 
     def __init__(self, epoch: int = 0) -> None:
-        self._shared = SharedTensor(torch.zeros(_WORKERS + _MOST_WORKERS, dtype=torch.int64))
+        self._shared = SharedTensor(torch.zeros(_WORKERS + _MOST_WORKERS, dtype=torch.int64, device="cpu"))
         self._shared.tensor[_EPOCH] = epoch
 
     @property
@@ -113,9 +113,9 @@ class Progress:
             return
         shared[_WORKERS + worker % _MOST_WORKERS] = shared[_LOADS]
         if shared[_CLAIMED] < shared[_LOADS]:
-            shared[_CLAIM_SEED : _CLAIM_SEED + 2] = torch.tensor(iteration)
+            shared[_CLAIM_SEED : _CLAIM_SEED + 2] = torch.tensor(iteration, device="cpu")
             shared[_CLAIMED] = shared[_LOADS]
-        shared[_LATEST_SEED : _LATEST_SEED + 2] = torch.tensor(iteration)
+        shared[_LATEST_SEED : _LATEST_SEED + 2] = torch.tensor(iteration, device="cpu")
         shared[_LATEST_START] = start
         shared[_IS_BEGUN] = 1
 

@@ -47,7 +47,7 @@ class SharedTensor:
     def _take(self, content: torch.Tensor) -> None:
         # copied by numpy: torch copies over 32 KB in threads, which a forked process waits for in vain
         storage = torch.UntypedStorage._new_shared(content.nbytes, device="cpu")  # type: ignore[no-untyped-call]  # by torch
-        self._tensor: torch.Tensor = torch.empty(0, dtype=content.dtype).set_(storage)
+        self._tensor: torch.Tensor = torch.empty(0, dtype=content.dtype, device="cpu").set_(storage)
         self._tensor.numpy()[:] = content.numpy()
         self._owner = os.getpid()
 

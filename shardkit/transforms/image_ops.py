@@ -17,7 +17,8 @@ from shardkit.transforms.randomness import rng_of
 from shardkit.transforms.steps import Cut, Mirror, Scale, Size, Step, take_steps
 
 Sample = dict[str, Any]
-_UNUSED = random.Random(0)  # for operations that draw no numbers
+UNUSED_RNG = random.Random(0)
+"""For operations that draw no numbers."""
 _ATTEMPTS = 10
 """Random crops tried before the middle is taken, as torchvision does; fewer than one in 10,000 photos needs more."""
 
@@ -65,7 +66,7 @@ class ImageOp(ABC):
         """
         name = self.field or _the_image(sample)
         picture = _image_in(sample, name).permute(1, 2, 0).numpy()
-        rng = rng_of(None, 0, "") if self.is_random else _UNUSED
+        rng = rng_of(None, 0, "") if self.is_random else UNUSED_RNG
         done = take_steps(picture, self.steps((picture.shape[0], picture.shape[1]), rng))
         return sample | {name: torch.from_numpy(done.copy()).permute(2, 0, 1)}
 
@@ -77,7 +78,8 @@ class Resize(ImageOp):
         size: Height and width; or an int, which the shorter side becomes, while the shape is kept.
         field: Name of the image field; by default the one that the contract has.
         exact: Decode all pixels even where the decoder could make a smaller picture at once, which is several times
-            as fast for large photos and differs from it as two good filters do.
+            as fast for large photos. It differs from it as two good filters do, and by up to half a pixel in place: a
+            part is cut out of the smaller picture at whole pixels.
 
     Raises:
         ValueError: A side is less than 1.

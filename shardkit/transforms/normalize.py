@@ -35,8 +35,10 @@ class Normalize:
             raise ValueError(f"mean and std must be as many, and std above 0, not {mean} and {std}")
         self._mean = tuple(mean)
         self._std = tuple(std)
-        self._factor = torch.tensor([1 / (255 * each) for each in std]).view(-1, 1, 1)
-        self._offset = torch.tensor([-m / s for m, s in zip(mean, std, strict=True)]).view(-1, 1, 1)
+        self._factor = torch.tensor([1 / (255 * each) for each in std], device="cpu").view(-1, 1, 1)
+        self._offset = torch.tensor([-m / s for m, s in zip(mean, std, strict=True)], device="cpu").view(
+            -1, 1, 1
+        )
         self._field = field
         self._dtype = dtype
 
@@ -63,15 +65,22 @@ class Normalize:
     def _images(self, batch: Mapping[str, Any]) -> torch.Tensor:
         images = batch.get(self._field)
         channels = len(self._mean)
-        if isinstance(images, torch.Tensor):
-            found = f"{str(images.dtype).removeprefix('torch.')}{list(images.shape)}"
-            if images.dtype == torch.uint8 and images.dim() >= 3 and images.shape[-3] == channels:
-                return images
-        elif isinstance(images, list):
-            found = "a list of them, since their sizes differ: crop or resize them as they are decoded"
-        else:
-            found = f"no such field among {', '.join(batch)}" if images is None else type(images).__name__
+        if (
+            isinstance(images, torch.Tensor)
+            and images.dtype == torch.uint8
+            and channels in images.shape[-3:-2]
+        ):
+            return images
+        found = f"no such field among {', '.join(batch)}" if images is None else _form(images)
         raise TransformError(
             f"Normalize: {self._field!r} should be uint8 images of {channels} channels, [B, {channels}, H, W], "
             f"as there are {channels} means; there is {found}"
         )
+
+
+def _form(value: object) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+    if isinstance(value, list):
+        return "a list of them, since their sizes differ: crop or resize them as they are decoded"
+    return type(value).__name__

@@ -6,8 +6,7 @@ Pictures are ``uint8[H, W, C]`` (``[H, W, C]`` of other dtypes where a transform
 import math
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +22,7 @@ _filter = torch.ops.aten._upsample_bilinear2d_aa.out
 _MOST_KEPT = 1 << 25  # bytes that a thread keeps for the next picture: one of 11 million pixels
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(NamedTuple):
     """Keep a part.
 
     Attributes:
@@ -38,8 +36,7 @@ class Cut:
     width: int
 
 
-@dataclass(frozen=True, slots=True)
-class Scale:
+class Scale(NamedTuple):
     """Make it of another size.
 
     Attributes:
@@ -52,8 +49,7 @@ class Scale:
     is_exact: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Mirror:
+class Mirror(NamedTuple):
     """Turn left and right around."""
 
 

@@ -172,7 +172,7 @@ def test_a_fifo_is_not_waited_for(raw: Path, tmp_path: Path) -> None:
     assert "not-a-file" in complaint(shardkit("ingest", raw, tmp_path / "out"), 1)
 
 
-@pytest.mark.parametrize("command", ["verify", "info", "get"])
+@pytest.mark.parametrize("command", ["verify", "info", "get", "bench"])
 def test_a_folder_without_a_manifest(tmp_path: Path, command: str) -> None:
     more = ["some-id"] if command == "get" else []
     assert str(tmp_path) in complaint(shardkit(command, tmp_path, *more), 2)
@@ -242,6 +242,7 @@ def test_a_stored_text_that_is_none(tmp_path: Path, kind: str) -> None:
         ("ingest",),
         ("ingest", "a", "b", "--backend", "tape"),
         ("ingest", "a", "b", "--workers", "-1"),
+        ("bench", "a", "--workers", "-1"),
         ("fly",),
     ],
 )

@@ -242,3 +242,15 @@ def test_image_operations_decode_into_the_batch(data: Path) -> None:
 def test_a_number_of_threads_is_a_whole_one(data: Path, threads: Any, error: Any) -> None:
     with pytest.raises(error, match="threads"):
         ShardLoader(data, threads=threads)
+
+
+def test_a_default_device_of_torch_does_not_matter(data: Path) -> None:
+    torch.set_default_device("meta")
+    try:
+        batches = list(ShardLoader(data, batch_size=8, threads=2))
+        batches += list(ShardIterableDataset(data, batch_size=8, on_error="skip"))
+    finally:
+        torch.set_default_device(None)
+    for batch in batches:
+        kinds = {value.device.type for value in batch.values() if isinstance(value, torch.Tensor)}
+        assert kinds == {"cpu"}

@@ -6,6 +6,7 @@ Sources: ITU-T T.81, B.1 and B.2 (markers); CIPA DC-007 (MPF).
 
 import struct
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from shardkit.contract.field import Violation
 from shardkit.contract.images.exif import orientation
@@ -16,6 +17,7 @@ SOI, EOI, SOS = 0xD8, 0xD9, 0xDA
 _DHT, _JPG, _DAC = 0xC4, 0xC8, 0xCC
 _APP1, _APP2 = 0xE1, 0xE2
 _STANDALONE = frozenset({0x01, SOI, *range(0xD0, 0xD8)})
+_WITHOUT_LENGTH = _STANDALONE | {0x00, 0xFF, EOI}
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {_DHT, _JPG, _DAC}
 _SUPPORTED_FRAMES = frozenset({0xC0, 0xC1, 0xC2, 0xC3, 0xC9, 0xCA})
 SEQUENTIAL_FRAMES = frozenset({0xC0, 0xC1, 0xC9})
@@ -43,8 +45,7 @@ _PIXELS_PER_BYTE = 1024
 """A Huffman-coded block of 64 pixels takes a bit at least; two components may share the full resolution."""
 
 
-@dataclass(slots=True)
-class Segment:
+class Segment(NamedTuple):
     """A marker segment before the first scan: ``data[start:end]``, its marker bytes included."""
 
     marker: int
@@ -121,33 +122,31 @@ def _read_orientation(app1: list[bytes], facts: JpegFacts) -> None:
 def _walk(data: bytes, facts: JpegFacts) -> None:
     """List the segments up to the first SOS."""
     at, size = 2, len(data)
-    segments = facts.segments
-    while True:
-        if data[at : at + 1] != b"\xff":
+    append = facts.segments.append
+    while at + 4 <= size:  # every read of a JPEG comes through here: plain numbers, and the common case first
+        marker = data[at + 1]
+        if data[at] != 0xFF:
             at = data.find(b"\xff", at)
             if at < 0:
                 break
             facts.has_junk = True
-        if at + 4 > size:
-            break
-        marker = data[at + 1]
-        if marker in (0xFF, 0x00) or marker in _STANDALONE:
+        elif marker in _WITHOUT_LENGTH:
+            if marker == EOI:
+                raise Violation(
+                    Reason.DECODE_ERROR, "the JPEG ends before its first scan, so it holds no picture"
+                )
             facts.has_junk |= marker == 0x00
             at += 1 if marker == 0xFF else 2
-            continue
-        if marker == EOI:
-            raise Violation(
-                Reason.DECODE_ERROR, "the JPEG ends before its first scan, so it holds no picture"
-            )
-        # libjpeg takes a length under 2 for an empty segment; so do all decoders built on it.
-        end = at + 2 + max(2, (data[at + 2] << 8) | data[at + 3])
-        if end > size:
-            break
-        segments.append(Segment(marker, at, end))
-        if marker == SOS:
-            facts.scan = at
-            return
-        at = end
+        else:
+            # libjpeg takes a length under 2 for an empty segment; so do all decoders built on it.
+            end = at + 2 + max(2, (data[at + 2] << 8) | data[at + 3])
+            if end > size:
+                break
+            append(Segment(marker, at, end))
+            if marker == SOS:
+                facts.scan = at
+                return
+            at = end
     raise truncated(f"the JPEG ends after {size} bytes, before its first scan")
 
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from PIL import ExifTags, Image
 
 from shardkit.contract.field import Violation
-from shardkit.contract.images.facts import Facts, Picture
+from shardkit.contract.images.facts import Facts, Picture, bad_header
 from shardkit.contract.reasons import Reason
 
 _PLUGINS = {
@@ -63,6 +63,7 @@ def decode(data: bytes, facts: Facts) -> Picture:
         raise
     except Exception as error:
         raise _verdict(error, facts, Reason.BAD_HEADER) from error
+    _require_same_area(image, facts)
     try:
         orientation = facts.orientation
         if facts.format in _ORIENTED_BY_PILLOW:
@@ -76,6 +77,18 @@ def decode(data: bytes, facts: Facts) -> Picture:
         raise _verdict(error, facts, Reason.DECODE_ERROR) from error
     picture.frames, picture.orientation, picture.is_oriented = frames, orientation, facts.is_oriented
     return picture
+
+
+def _require_same_area(image: Image.Image, facts: Facts) -> None:
+    """Refuse a picture that Pillow would take more memory for than its size, which the limit has passed, tells.
+
+    A JPEG 2000 states it in its box and in its codestream. Orientation may have exchanged the sides.
+    """
+    if image.width * image.height > facts.width * facts.height:
+        raise bad_header(
+            f"the {facts.format} says in one place that it has {image.width}x{image.height} pixels, and in another "
+            f"{facts.width}x{facts.height}"
+        )
 
 
 @functools.cache

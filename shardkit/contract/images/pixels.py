@@ -50,8 +50,10 @@ def turbo_pixels(data: bytes, facts: JpegFacts, *, strict: bool) -> Picture:
     Raises:
         ValueError: What libjpeg said.
     """
-    samples = simplejpeg.decode_jpeg(data, _COLORSPACES[len(facts.components)], strict=strict)
-    is_cmyk = len(facts.components) == 4
+    channels = len(facts.components)
+    buffer = None if strict else _room_for_all(data, channels, _blank)
+    samples = simplejpeg.decode_jpeg(data, _COLORSPACES[channels], strict=strict, buffer=buffer)
+    is_cmyk = channels == 4
     if is_cmyk:
         samples = (
             255 - samples
@@ -108,14 +110,18 @@ def decode_turbo(
     is_enough = least is not None and 2 * max(least[0] / facts.height, least[1] / facts.width) <= 1
     if least is not None and is_enough and facts.frame in DCT_FRAMES:  # a lossless JPEG is never scaled
         scaled = {"min_height": least[0], "min_width": least[1], "min_factor": 2}
+    channels = _CHANNELS[colorspace]
     buffer = None
     if scaled:
-        buffer = _room_for_all(data, _CHANNELS[colorspace], room)
+        buffer = _room_for_all(data, channels, room)
     elif room is not None:  # simplejpeg refuses it, were it too small by libjpeg's reading of the header
-        buffer = room(facts.height * facts.width * _CHANNELS[colorspace])
-    samples: npt.NDArray[np.uint8] = simplejpeg.decode_jpeg(
-        data, colorspace, strict=False, buffer=buffer, **scaled
-    )
+        buffer = room(facts.height * facts.width * channels)
+    samples: npt.NDArray[np.uint8]
+    try:
+        samples = simplejpeg.decode_jpeg(data, colorspace, strict=True, buffer=buffer, **scaled)
+    except ValueError:  # libjpeg has a remark at least
+        blank = _room_for_all(data, channels, _blank)
+        samples = simplejpeg.decode_jpeg(data, colorspace, strict=False, buffer=blank, **scaled)
     return samples
 
 
@@ -126,10 +132,21 @@ def _room_for_all(
 
     Were it to take the JPEG for a lossless one after all, it would write them, whatever the scale, and simplejpeg by
     itself takes memory for the scaled ones.
+
+    Raises:
+        ValueError: What libjpeg said.
     """
-    height, width, _, _ = simplejpeg.decode_jpeg_header(data, strict=strict)
+    try:
+        height, width, _, _ = simplejpeg.decode_jpeg_header(data, strict=strict)
+    except KeyError as error:  # where it is not strict, it looks up names that libjpeg did not tell it
+        raise ValueError("libjpeg cannot read the header") from error
     nbytes = height * width * channels
     return np.empty(nbytes, np.uint8) if room is None else room(nbytes)
+
+
+def _blank(nbytes: int) -> npt.NDArray[np.uint8]:
+    """Return memory for lenient decoding: libjpeg may give up midway, and what it left out must not be older pixels."""
+    return np.zeros(nbytes, np.uint8)
 
 
 def require_decodable(data: bytes, facts: Facts, max_pixels: int) -> None:

@@ -88,6 +88,15 @@ def test_whatever_is_let_in_is_delivered_and_whatever_is_not_gets_a_verdict(
     assert picture.shape[2] == 3
 
 
+@pytest.mark.parametrize("side", [0, 4], ids=["height", "width"])
+def test_a_size_that_a_jpeg_2000_claims_in_its_box_alone_takes_no_memory(side: int) -> None:
+    data = bytearray(SEEDS["jp2"])
+    at = data.index(b"ihdr") + 4 + side
+    data[at : at + 4] = (1 << 29).to_bytes(4, "big")
+    with pytest.raises(Violation, match="says in one place"):
+        LENIENT.check(bytes(data))
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=200), st.sampled_from(sorted(SEEDS)), st.integers(0, 40))
 def test_no_bytes_at_all_make_the_judge_stumble(tail: bytes, name: str, kept: int) -> None:

@@ -8,7 +8,7 @@ from shardkit.measurement.bench_report import BenchReport, BenchRow
 try:
     from matplotlib.figure import Figure
 except ImportError:
-    Figure = None
+    Figure = None  # type: ignore[assignment, misc]
 
 _SUFFIXES = (".png", ".svg", ".pdf")
 _RIGHT, _WRONG, _DOT = "#4c78a8", "#c03a2b", "#222222"

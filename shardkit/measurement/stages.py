@@ -17,7 +17,6 @@ from shardkit.contract import ImageField, Payload
 from shardkit.contract.images.sniff import sniff
 from shardkit.measurement.doctor_steps import Announce, Failure, Located, Step
 from shardkit.reading.collate import PaddedSample, Sample, collate
-from shardkit.reading.columns import is_decoded
 from shardkit.reading.decode import FieldReader, ops_by_field
 from shardkit.reading.device import DevicePrefetcher
 from shardkit.reading.guard import TransformGuard
@@ -114,7 +113,9 @@ class Stages:
             reader.name: reader.field.padding for reader in self._readers if reader.field.padding is not None
         }
         self.findings = Findings(
-            is_gathered=self._guard is None and len(store) > 0 and not any(map(is_decoded, self._readers)),
+            is_gathered=self._guard is None
+            and len(store) > 0
+            and not any(reader.is_decoded for reader in self._readers),
         )
         if self._guard is None:
             self.findings.skipped["transform"] = "image operations are part of decoding" if ops else "none"

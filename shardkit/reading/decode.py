@@ -53,17 +53,22 @@ class FieldReader:
         self.is_checked = not layout.is_fixed if verify_checksums is None else verify_checksums
         self.index: npt.NDArray[Any] | None = None
         if layout.is_single and not self.is_checked:
-            self.index = np.asarray(store.column(name))
+            values = store.column(name)
+            self.index = None if values is None else np.asarray(values)
         self.is_random = any(op.is_random for op in ops)
+        self._starts = np.array(store.starts, dtype=np.int64)
         self._planned: dict[Size, list[Step]] = {}
         self._arrays: dict[int, npt.NDArray[np.void] | None] = {}
 
-    @cached_property
+    @property
     def is_gathered(self) -> bool:
-        """Whether its values in many rows are read from arrays at once, without decoding each."""
-        if self.is_checked or self._ops or not self.layout.is_fixed or self.index is not None:
-            return False
-        return len(self._store) > 0 and self.rows_of(0) is not None
+        """Whether its values are copied as they are stored, without decoding any."""
+        return self.layout.is_fixed and not (self.is_checked or self._ops or self.layout.is_single)
+
+    @property
+    def is_decoded(self) -> bool:
+        """Whether its payloads are decoded one by one."""
+        return self.index is None and not self.is_gathered
 
     @cached_property
     def picture_size(self) -> Size | None:
@@ -80,15 +85,57 @@ class FieldReader:
         index: Any = self.index
         return index.item(row) if self.field.kind == "label" else index[row]
 
-    def rows_of(self, shard: int) -> npt.NDArray[np.void] | None:
-        """Return the field in a shard by `as_rows`, or None if it has no memory map.
+    def gather(self, rows: npt.NDArray[np.int64], out: npt.NDArray[np.void]) -> None:
+        """Copy the values in some rows, ``int64[k]``, into as many places, by `as_rows`.
+
+        Raises:
+            CorruptShardError: A payload is damaged; names shard, row, id and field.
+        """
+        starts = self._starts
+        if len(starts) == 1:
+            self._gather_part(0, rows, rows, out, slice(None))
+            return
+        parts = np.searchsorted(starts, rows, side="right") - 1
+        for part in set(parts.tolist()):
+            places = np.flatnonzero(parts == part)
+            chosen = rows[places]
+            self._gather_part(part, chosen, chosen - starts[part], out, places)
+
+    def _gather_part(
+        self,
+        part: int,
+        rows: npt.NDArray[np.int64],
+        rows_in_part: npt.NDArray[np.int64],
+        out: npt.NDArray[np.void],
+        places: Any,  # Any: what numpy takes to pick some
+    ) -> None:
+        array = self._rows_of(part)
+        if array is None:
+            out[places] = self._payloads(rows, out.dtype)
+        elif isinstance(places, slice):
+            np.take(array, rows_in_part, out=out, mode="clip")  # all are within; "raise" would copy once more
+        else:
+            out[places] = array[rows_in_part]
+
+    def _payloads(self, rows: npt.NDArray[np.int64], dtype: "np.dtype[np.void]") -> npt.NDArray[np.void]:
+        """Return payloads of some rows, each of which has the size of `dtype`."""
+        values = np.empty(len(rows), dtype)
+        for place, row in enumerate(rows.tolist()):
+            (payload,) = self._store.payloads(row, (self.column,))
+            if len(payload) != dtype.itemsize:
+                raise self._damaged(row, FormatError(f"{len(payload)} bytes, expected {dtype.itemsize}"))
+            values[place] = np.frombuffer(payload, dtype)[0]
+        return values
+
+    def _rows_of(self, part: int) -> npt.NDArray[np.void] | None:
+        """Return the field in a part by `as_rows`, or None if it has no memory map.
 
         Made once, for that costs more than to read a small batch.
         """
-        if shard not in self._arrays:
-            array = self._store.array(shard, self.column)
-            self._arrays[shard] = None if array is None else as_rows(array)
-        return self._arrays[shard]
+        if part not in self._arrays:
+            array = self._store.array(part, self.column)
+            self._arrays[part] = None if array is None else as_rows(array)
+        return self._arrays[part]
 
     def decode(self, row: int, payload: Payload, rng: random.Random | None = None) -> Any:
         """Return the value in a payload as a sample holds it: arrays as tensors of their own, images ``[C,H,W]``.

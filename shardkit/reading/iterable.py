@@ -100,7 +100,13 @@ class SampleBatches(Iterator[Batch]):
         self._batches = batches
 
     def __next__(self) -> Batch:
-        return read_rows(self._dataset, next(self._batches))
+        rows = next(self._batches.ahead(), None)
+        if rows is None:
+            self._batches.finish()
+            raise StopIteration
+        batch = read_rows(self._dataset, rows)
+        self._batches.hand_out(rows)  # and not before: one that failed was not delivered
+        return batch
 
     def state_dict(self) -> dict[str, int]:
         """Return where the iterator is."""

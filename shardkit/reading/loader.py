@@ -21,7 +21,7 @@ from shardkit.reading.threads import BatchThreads, ThreadedBatch
 from shardkit.transforms.compose import Transform
 
 _AHEAD = 2  # batches made or in the making beside the one handed out, as long as each keeps all threads busy
-_MOST_BLOCKS = 64  # of memory that is used again; more are in use only with very many threads and fields
+_MOST_AHEAD = 16  # further ones for threads that share no batch: more of them only wait for memory
 
 
 class ShardLoader(RankBatches):
@@ -105,31 +105,30 @@ class ShardLoader(RankBatches):
     def _deliver(self, batches: BatchIterator) -> Iterator[Batch]:
         """Yield the batches in order; the threads end with the iteration, however it ends."""
         threads = BatchThreads(self._threads)
-        memory = allocate_pinned if self._pin_memory else RecycledMemory(_MOST_BLOCKS).allocate
+        most = (_AHEAD + _MOST_AHEAD + 2) * len(self.dataset.contract.fields)
+        memory = allocate_pinned if self._pin_memory else RecycledMemory(most).allocate
         coming: deque[ThreadedBatch] = deque()
         try:
             for rows in batches.ahead():
                 batch = ThreadedBatch(rows, begin_batch(self.dataset, rows, memory))
                 threads.start(batch)
                 coming.append(batch)
-                if len(coming) > _AHEAD + self._threads // len(batch.parts):
-                    yield _take(threads, coming, batches)
+                if len(coming) > _AHEAD + min(self._threads // len(batch.parts), _MOST_AHEAD):
+                    yield _take(coming, batches)
             while coming:
-                yield _take(threads, coming, batches)
+                yield _take(coming, batches)
             batches.finish()
         finally:
             threads.close()
 
 
-def _take(threads: BatchThreads, coming: deque[ThreadedBatch], batches: BatchIterator) -> Batch:
+def _take(coming: deque[ThreadedBatch], batches: BatchIterator) -> Batch:
     """Return the first of the batches, once it is finished.
 
     Raises:
         BaseException: What making it raised.
     """
     batch = coming.popleft()
-    while not batch.is_finished:
-        threads.wait()
     made = batch.result()
     batches.hand_out(batch.rows)
     return made

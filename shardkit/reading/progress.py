@@ -30,7 +30,8 @@ _LOADS, _RESUMED_EPOCH, _START = 2, 3, 4
 _CLAIMED, _CLAIM_SEED = 5, 6
 _IS_BEGUN, _LATEST_SEED, _LATEST_START = 8, 9, 11
 _STALE_SEED = 12
-_WORKERS = 14
+_SEED = 14
+_WORKERS = 15
 
 
 class Progress:
@@ -41,12 +42,18 @@ class Progress:
     anew goes on where it was, and one that never sets an epoch does not skip the same samples over and over.
 
     Args:
+        seed: The seed at first, in ``[-2**63, 2**63)``.
         epoch: The epoch at first.
     """
 
-    def __init__(self, epoch: int = 0) -> None:
+    def __init__(self, seed: int, epoch: int = 0) -> None:
         self._shared = SharedTensor(torch.zeros(_WORKERS + _MOST_WORKERS, dtype=torch.int64, device="cpu"))
-        self._shared.tensor[_EPOCH] = epoch
+        self._shared.tensor[_SEED], self._shared.tensor[_EPOCH] = seed, epoch
+
+    @property
+    def seed(self) -> int:
+        """The seed of the orders."""
+        return int(self._shared.tensor[_SEED])
 
     @property
     def epoch(self) -> int:
@@ -69,8 +76,8 @@ class Progress:
         shared[_EPOCH] = epoch
         shared[_IS_SET] = 1
 
-    def resume(self, epoch: int, start: int, *, is_over: bool) -> None:
-        """Begin the next iteration of an epoch at a position, in this process and its workers.
+    def resume(self, seed: int, epoch: int, start: int, *, is_over: bool) -> None:
+        """Take a seed, and begin the next iteration of an epoch at a position, in this process and its workers.
 
         Of an epoch that is over nothing is left to deliver: where another one was set, that one stays. So it is with
         torchdata's loader, which hands on a state when it is iterated, after the loop has set the next epoch.
@@ -79,6 +86,7 @@ class Progress:
         if not (is_over and shared[_IS_SET]):
             shared[_EPOCH] = epoch
         shared[_IS_SET] = 0
+        shared[_SEED] = seed
         shared[_RESUMED_EPOCH], shared[_START] = epoch, start
         shared[_LOADS] += 1
         # a worker that starts late may still begin the iteration that was going on: the state is not for that one
@@ -143,7 +151,7 @@ class Progress:
 
     def __reduce__(self) -> tuple[Any, ...]:
         if get_spawning_popen() is None:
-            return (Progress, (self.epoch,))
+            return (Progress, (self.seed, self.epoch))
         return (_share, (self._shared,))
 
 

@@ -74,16 +74,18 @@ class RankBatches:
         self.dataset = dataset
         self._batch_size = require_integer("batch_size", batch_size)
         self._shuffle = shuffle
-        self._seed = require_integer("seed", seed)
+        number = require_integer("seed", seed)
+        if not -(2**63) <= number < 2**63:
+            raise ValueError(f"seed must lie in [-2**63, 2**63), not {number}")
         self._tail = tail
         self._given = Placement.given(rank, world_size)
         self._sampling: Sampling = make_sampling(dataset, rows, weights, count, stratify)
-        self._progress = Progress()
+        self._progress = Progress(number)
         self._latest: BatchIterator | None = None
-        self._handed_over: tuple[int, int] | None = None
+        self._handed_over: tuple[int, int, int] | None = None
         self._iterations = 0
         self._partition(0)
-        self._order(0)
+        self._order(number, 0)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.dataset.describe()}>"
@@ -144,15 +146,14 @@ class RankBatches:
         """
         loaded = State.from_dict(state)
         loaded.require_same(self._state(0), str(self.dataset.path))
-        self._seed = loaded.seed
         self._latest = None
         is_over = loaded.position == loaded.length
         if get_worker_info() is None:
-            self._progress.resume(loaded.epoch, loaded.position, is_over=is_over)
+            self._progress.resume(loaded.seed, loaded.epoch, loaded.position, is_over=is_over)
         elif not (
             is_over and loaded.epoch != self.epoch
         ):  # a loader hands each worker a state of its own; what is shared is for the parent to say
-            self._handed_over = loaded.epoch, loaded.position
+            self._handed_over = loaded.seed, loaded.epoch, loaded.position
 
     @property
     def filtered(self) -> list[str]:
@@ -187,17 +188,17 @@ class RankBatches:
             iteration = Iteration(worker.seed - worker.id, self._iterations)
             start = self._progress.pending_in(worker.id, iteration)
             claim = partial(self._progress.claim_in, worker.id, iteration, start)
-        epoch, start = self._handed_over or (self.epoch, start)
+        seed, epoch, start = self._handed_over or (self._progress.seed, self.epoch, start)
 
         def begun() -> None:  # with the first batch, for torch's loader makes two iterators and uses one
             self._handed_over = None
             claim()
 
         self._latest = BatchIterator(
-            self._order(epoch),
+            self._order(seed, epoch),
             self._partition(start),
             epoch,
-            Draws.key_of(self._seed, epoch),
+            Draws.key_of(seed, epoch),
             self._sampling.is_repeating,
             begun,
             0 if worker is None else worker.id,
@@ -224,7 +225,7 @@ class RankBatches:
         return State(
             dataset_id=self.dataset.dataset_id,
             generation=self.dataset.generation,
-            seed=self._seed,
+            seed=self._progress.seed,
             shuffle=str(self._shuffle),
             sampling=self._sampling.digest(),
             length=len(self._sampling),
@@ -238,5 +239,5 @@ class RankBatches:
             len(self._sampling), placement.rank, placement.world_size, self._batch_size, self._tail, start
         )
 
-    def _order(self, epoch: int) -> Order:
-        return self._sampling.order(self._shuffle, self.dataset.dataset_id, self._seed, epoch)
+    def _order(self, seed: int, epoch: int) -> Order:
+        return self._sampling.order(self._shuffle, self.dataset.dataset_id, seed, epoch)

@@ -10,7 +10,14 @@ import torch
 from shardkit.errors import CorruptShardError
 from shardkit.reading.allocation import Allocate
 from shardkit.reading.collate import Batch, BatchIds, PaddedSample, Paddings, PreparedSamples, Sample
-from shardkit.reading.columns import PictureColumn, Rows, is_decoded, make_column
+from shardkit.reading.columns import (
+    DecodedColumn,
+    GatheredColumn,
+    ListColumn,
+    PictureColumn,
+    Rows,
+    make_column,
+)
 from shardkit.reading.decode import FieldReader
 from shardkit.reading.marked import MarkedRows
 from shardkit.reading.records import Records
@@ -30,7 +37,6 @@ class RowBatch(PreparedSamples):
         readers: The fields, in the order of the sample.
         paddings: How fields are padded.
         rows: ``int64[B]``, their rows.
-        starts: First row of each shard.
         allocate: Gives the memory of tensors.
         draws: Decides random numbers; None draws from torch's stream.
         is_pad: ``bool[B]``: which are repeats that only fill the batch; None if nobody asked for it.
@@ -46,7 +52,6 @@ class RowBatch(PreparedSamples):
         readers: Sequence[FieldReader],
         paddings: Paddings,
         rows: Rows,
-        starts: Rows,
         allocate: Allocate,
         draws: Draws | None,
         is_pad: "np.ndarray[Any, np.dtype[np.bool_]] | None",
@@ -55,15 +60,18 @@ class RowBatch(PreparedSamples):
         self._store = store
         self._paddings = paddings
         self._rows = rows
-        self._columns = [make_column(reader, rows, starts, allocate) for reader in readers]
-        self._decoded = [column for column in self._columns if is_decoded(column.reader)]
-        self._pictures = [column for column in self._decoded if isinstance(column, PictureColumn)]
+        self._names = [reader.name for reader in readers]
+        self._columns = [make_column(reader, rows, allocate) for reader in readers]
+        self._gathered = [column for column in self._columns if isinstance(column, GatheredColumn)]
+        self._decoded: list[DecodedColumn] = [
+            column for column in self._columns if isinstance(column, PictureColumn | ListColumn)
+        ]
         self._numbers = [column.reader.column for column in self._decoded]
         self._is_random = any(reader.is_random for reader in readers)
         self._draws = draws
         self._is_pad = is_pad
         self._skipped = skipped
-        self._lost: list[int] = []
+        self._lost: set[int] = set()
         self.part_size = DECODED_AT_ONCE if self._decoded else max(1, len(rows))
 
     def fill(self, begin: int, end: int) -> None:
@@ -73,15 +81,17 @@ class RowBatch(PreparedSamples):
             CorruptShardError: A record is damaged, and damage is not skipped.
             TransformError: An image operation cannot be done.
         """
-        for column in self._columns:
-            column.fill(begin, end)
+        self._gather(begin, end)
         if not self._decoded:
             return
         rows = self._rows[begin:end].tolist()
-        prepared = [place for place, row in enumerate(rows, begin) if self._is_sound(place, row, self._put)]
-        if self._pictures:
-            for place in prepared:
-                self._is_sound(place, rows[place - begin], self._finish)
+        prepared = [
+            place
+            for place, row in enumerate(rows, begin)
+            if place not in self._lost and self._is_sound(place, row, self._put)
+        ]
+        for place in prepared:
+            self._is_sound(place, rows[place - begin], self._finish)
 
     def batch(self) -> Batch:
         """Return the batch: what `collate` makes of the samples."""
@@ -97,8 +107,7 @@ class RowBatch(PreparedSamples):
 
     def with_gaps(self) -> list[Sample | None]:
         """Return the samples, None in place of those that were skipped."""
-        lost = set(self._lost)
-        return [None if place in lost else self._sample(place) for place in range(len(self._rows))]
+        return [None if place in self._lost else self._sample(place) for place in range(len(self._rows))]
 
     def __len__(self) -> int:
         return len(self._rows) - len(self._lost)
@@ -119,8 +128,7 @@ class RowBatch(PreparedSamples):
 
     @property
     def _kept(self) -> list[int]:
-        lost = set(self._lost)
-        return [place for place in range(len(self._rows)) if place not in lost]
+        return [place for place in range(len(self._rows)) if place not in self._lost]
 
     def _is_sound(self, place: int, row: int, read: Callable[[int, int], None]) -> bool:
         """Do a part of reading a record; note it, and return False, if it is damaged and is to be skipped."""
@@ -130,12 +138,22 @@ class RowBatch(PreparedSamples):
             if self._skipped is None:
                 raise
             self._skipped.mark(row)
-            self._lost.append(place)
+            self._lost.add(place)
             return False
         return True
 
+    def _gather(self, begin: int, end: int) -> None:
+        for column in self._gathered:
+            try:
+                column.fill(begin, end)
+            except CorruptShardError:
+                if self._skipped is None:
+                    raise
+                for place in range(begin, end):  # to find those that are damaged
+                    self._is_sound(place, int(self._rows[place]), column.fill_one)
+
     def _finish(self, place: int, row: int) -> None:
-        for column in self._pictures:
+        for column in self._decoded:
             column.finish(place)
 
     def _put(self, place: int, row: int) -> None:
@@ -156,8 +174,8 @@ class RowBatch(PreparedSamples):
 
     def _sample(self, place: int) -> Sample:
         sample: Sample = {"id": self._store.id_of(int(self._rows[place]))}
-        for column in self._columns:
-            sample[column.reader.name] = column.value(place)
+        for name, column in zip(self._names, self._columns, strict=True):
+            sample[name] = column.value(place)
         if self._is_pad is not None:
             sample["is_pad"] = bool(self._is_pad[place])
         return PaddedSample(sample, self._paddings) if self._paddings else sample

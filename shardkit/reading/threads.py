@@ -22,13 +22,12 @@ class ThreadedBatch:
     Attributes:
         rows: Its rows.
         parts: Places, from begin to end, that make up the tasks of threads.
-        is_finished: Whether all parts were run, and `result` can be asked.
     """
 
     def __init__(self, rows: BatchRows, making: BatchInTheMaking) -> None:
         self.rows = rows
-        self.is_finished = False
-        self._made: Batch | None = None
+        self._finished = threading.Event()
+        self._made: Batch = {}
         self._error: BaseException | None = None
         self._error_at = len(rows) + 1
         self._making = making
@@ -38,17 +37,18 @@ class ThreadedBatch:
         self._left = len(self.parts)
 
     def result(self) -> Batch:
-        """Return the batch.
+        """Wait for all parts, and return the batch.
 
         Raises:
             BaseException: What one of its parts raised, the one of the first place if several did.
         """
-        if self._made is None:
-            raise self._error or RuntimeError("the batch is not finished")
+        self._finished.wait()
+        if self._error is not None:
+            raise self._error
         return self._made
 
-    def run(self, begin: int, end: int) -> bool:
-        """Fill a part; return whether it was the last one, and the batch is finished."""
+    def run(self, begin: int, end: int) -> None:
+        """Fill a part; the last one finishes the batch."""
         try:
             if begin < self._error_at:  # what stands before an error may hold the one to be raised
                 self._making.fill(begin, end)
@@ -59,7 +59,6 @@ class ThreadedBatch:
             is_last = self._left == 0
         if is_last:
             self._finish()
-        return is_last
 
     def _finish(self) -> None:
         try:
@@ -67,7 +66,7 @@ class ThreadedBatch:
                 self._made = self._making.batch()
         except BaseException as error:
             self._fail(0, error)
-        self.is_finished = True
+        self._finished.set()
 
     def _fail(self, place: int, error: BaseException) -> None:
         with self._lock:
@@ -87,9 +86,8 @@ class BatchThreads:
 
     def __init__(self, count: int) -> None:
         self._tasks: SimpleQueue[Task | None] = SimpleQueue()
-        self._finished: SimpleQueue[ThreadedBatch] = SimpleQueue()
         ready = threading.Semaphore(0)
-        arguments = (self._tasks, self._finished, ready)
+        arguments = (self._tasks, ready)
         self._threads = [
             threading.Thread(target=_work, args=arguments, name=f"shardkit-{number}", daemon=True)
             for number in range(count)
@@ -107,10 +105,6 @@ class BatchThreads:
         for begin, end in batch.parts:
             self._tasks.put((batch, begin, end))
 
-    def wait(self) -> ThreadedBatch:
-        """Return the next batch that is finished, whichever it is."""
-        return self._finished.get()
-
     def close(self) -> None:
         """Let the threads finish the parts that they have begun, and no more, and end. Twice does no harm."""
         while not self._tasks.empty():
@@ -122,16 +116,13 @@ class BatchThreads:
         self._threads = []
 
 
-def _work(
-    tasks: "SimpleQueue[Task | None]", finished: "SimpleQueue[ThreadedBatch]", ready: threading.Semaphore
-) -> None:
+def _work(tasks: "SimpleQueue[Task | None]", ready: threading.Semaphore) -> None:
     torch.get_num_threads()  # or the first operation in this thread would begin with everybody's number again
     torch.set_num_threads(1)
     ready.release()
     while (task := tasks.get()) is not None:
         batch, begin, end = task
-        if batch.run(begin, end):
-            finished.put(batch)
+        batch.run(begin, end)
         del task, batch  # or a waiting thread would hold the memory of its last batch
 
 

@@ -185,10 +185,12 @@ class _Scratch(threading.local):
 
     def dense(self, shape: tuple[int, ...]) -> tuple[Picture, torch.Tensor]:
         """Return room for a picture, ``uint8[H, W, C]``, and the same as `_view` gives it, until the next time."""
-        if self._latest is None or self._latest[0] != shape:  # crops of one size are common
-            dense = self._cut.room(math.prod(shape)).reshape(shape)
-            self._latest = shape, dense, _view(dense)
-        return self._latest[1:]
+        if self._latest is not None and self._latest[0] == shape:  # crops of one size are common
+            return self._latest[1:]
+        dense = self._cut.room(math.prod(shape)).reshape(shape)
+        view = _view(dense)
+        self._latest = (shape, dense, view) if dense.nbytes <= _MOST_KEPT else None
+        return dense, view
 
 
 _scratch = _Scratch()

@@ -26,8 +26,8 @@ from shardkit.store import columns_of, commit, create_shard, make_manifest, seal
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 
 MANY = 200_000
-MOST_GROWTH = 2 << 20
-"""Over 90 % of `MANY` ids that is 11 bytes an id. A list of them would take 8 for the pointer and 60 for the str."""
+MOST_BYTES_AN_ID = 32
+"""A list of ids takes 8 for the pointer and 60 for the str; the heaps of threads may grow by 4 MB, whatever is read."""
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +119,9 @@ def test_memory_does_not_grow_with_the_ids_delivered(many: Path, kind: str, shuf
     late = memory_of_all()
     assert len(early) == (1 if kind == "threads" else 3)
     assert early.keys() == late.keys()
-    assert max(late[process] - early[process] for process in early) < MOST_GROWTH
+    for process in early:
+        read = MANY * 0.9 / (1 if process == os.getpid() else 2)
+        assert late[process] - early[process] < MOST_BYTES_AN_ID * read
 
 
 def memory_of_all() -> dict[int, int]:

@@ -56,12 +56,11 @@ def copy(paths: dict[str, Path], tmp_path: Path) -> Callable[[str], Path]:
 
 
 @pytest.fixture
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder for temporary files of this process and of those that it forks."""
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    return folder
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder for temporary files of this process and those that it forks: a short path, for sockets lie in it."""
+    with tempfile.TemporaryDirectory() as folder:
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        yield Path(folder)
 
 
 def captions_of(path: Path, shard: int) -> Path:
@@ -266,13 +265,16 @@ def test_a_killed_training_process_leaves_nothing_and_disturbs_no_other(
     receiver, sender = multiprocessing.Pipe(duplex=False)
     training = multiprocessing.get_context("fork").Process(target=train, args=(loaders, sender))
     training.start()
-    workers = receiver.recv()
-    assert len(workers) == 4
-    watched = [os.pidfd_open(worker) for worker in workers]
-    assert ids(open_loader("iterable", paths["lmdb"], 2)[0]) == whole  # beside the other job
-    training.kill()
-    training.join()
+    try:
+        assert receiver.poll(SECONDS)
+        workers = receiver.recv()
+        watched = [os.pidfd_open(worker) for worker in workers]
+        assert ids(open_loader("iterable", paths["lmdb"], 2)[0]) == whole  # beside the other job
+    finally:
+        training.kill()
+        training.join()
     assert ids(open_loader("sampler", paths["lmdb"], 2)[0]) == whole  # at once
+    assert len(workers) == 4
     deadline = time.monotonic() + SECONDS
     for worker in watched:
         assert select.select([worker], [], [], max(0, deadline - time.monotonic()))[0], "a worker lives on"

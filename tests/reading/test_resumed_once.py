@@ -20,6 +20,7 @@ from shardkit import (
     collate,
     ingest,
 )
+from shardkit.errors import TransformError
 
 BATCHES = 13
 IN_WORKERS = {"batch_size": None, "num_workers": 2, "multiprocessing_context": "fork"}
@@ -123,3 +124,40 @@ def test_a_worker_that_starts_late_does_not_use_up_a_state_that_was_loaded_since
     data.load_state_dict(state)
     assert ids(loader) == whole[5:]
     assert ids(loader) == whole
+
+
+def test_a_seed_that_was_loaded_reaches_persistent_workers(path: Path) -> None:
+    other = ShardIterableDataset(path, 8, seed=5)
+    whole = ids(other)
+    state = other.state_dict(step=3)
+    data = ShardIterableDataset(path, 8, seed=0)
+    loader = DataLoader(data, **IN_WORKERS, persistent_workers=True)
+    ids(loader)
+    data.load_state_dict(state)
+    assert ids(loader) == whole[3:]
+    assert ids(loader) == whole
+
+
+@pytest.mark.parametrize("way", [ShardIterableDataset, ShardLoader])
+def test_a_batch_that_failed_does_not_count_as_delivered(path: Path, way: Any) -> None:
+    def fail(sample: dict[str, Any]) -> dict[str, Any]:
+        if sample["id"] == "r20":
+            raise ValueError("no")
+        return sample
+
+    data = way(path, 8, shuffle=False, transform=fail)
+    batches = iter(data)
+    assert [len(next(batches)["id"]), len(next(batches)["id"])] == [8, 8]
+    with pytest.raises(TransformError):
+        next(batches)
+    assert data.state_dict()["position"] == 16
+
+
+@pytest.mark.parametrize("seed", [-(2**63), 2**63 - 1])
+def test_the_widest_seeds_are_seeds(path: Path, seed: int) -> None:
+    data = ShardIterableDataset(path, 50, seed=seed)
+    assert data.state_dict()["seed"] == seed
+    assert sorted(itertools.chain(*ids(data)))[:101] != []
+    for beyond in (-(2**63) - 1, 2**63):
+        with pytest.raises(ValueError, match="seed"):
+            ShardIterableDataset(path, 50, seed=beyond)

@@ -5,6 +5,8 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from read_datasets import png, write_records
 
-from shardkit import Contract, ShardIterableDataset, ShardLoader, transforms
+from shardkit import (
+    Contract,
+    ShardDataset,
+    ShardIterableDataset,
+    ShardLoader,
+    Store,
+    collate,
+    ingest,
+    transforms,
+)
 from shardkit.errors import CorruptShardError, TransformError
 from shardkit.reading.allocation import RecycledMemory
 
@@ -254,3 +265,77 @@ def test_a_default_device_of_torch_does_not_matter(data: Path) -> None:
     for batch in batches:
         kinds = {value.device.type for value in batch.values() if isinstance(value, torch.Tensor)}
         assert kinds == {"cpu"}
+
+
+def test_a_batch_that_is_let_go_is_gone_also_where_training_is_the_slower(data: Path) -> None:
+    loader = ShardLoader(data, batch_size=4, threads=2, fields=["raw"])
+    held: list[Any] = []
+    batches = iter(loader)
+    for _ in range(8):
+        batch = next(batches)
+        held.append(weakref.ref(batch["raw"]))
+        del batch
+        time.sleep(0.02)  # all that is made ahead is ready by then
+    gc.collect()
+    assert [each() for each in held] == [None] * 8
+
+
+def test_batches_made_ahead_do_not_grow_with_the_threads(tmp_path: Path) -> None:
+    contract = Contract.from_dict({"fields": {"x": {"type": "array", "dtype": "int64", "shape": [2]}}})
+    records = [{"id": f"r{row}", "x": np.full(2, row)} for row in range(200)]
+    path = write_records(tmp_path / "data", "memmap", contract, records)
+    loader = ShardLoader(path, batch_size=2, threads=64)
+    begun = []
+    begin = loader.dataset.begin_batch
+    loader.dataset.begin_batch = lambda *given: begun.append(1) or begin(*given)  # type: ignore[method-assign]
+    next(iter(loader))
+    assert len(begun) <= 20
+
+
+@pytest.mark.parametrize("way", ["getitems", "iterable", "threads"])
+def test_shards_of_both_backends_are_read_in_one_batch(tmp_path: Path, way: str) -> None:
+    contract = Contract.from_dict(
+        {
+            "fields": {
+                "x": {"type": "array", "dtype": "int16", "shape": [3]},
+                "label": {"type": "label", "num_classes": 9},
+            }
+        }
+    )
+    records = [{"id": f"r{row}", "x": np.full(3, row, np.int16), "label": row % 9} for row in range(30)]
+    out = tmp_path / "out"
+    ingest(records[:20], out, contract, workers=0, backend="memmap")
+    ingest(records[20:], out, workers=0, append=True, backend="lmdb")
+    if way == "getitems":
+        batches = [collate(ShardDataset(out).__getitems__([1, 25, 3, 29]))]
+    else:
+        batches = list(
+            {"iterable": ShardIterableDataset, "threads": ShardLoader}[way](out, batch_size=7, tail="exact")
+        )
+        assert sum(len(batch["id"]) for batch in batches) == 30
+    for batch in batches:
+        assert [f"r{int(x[2])}" for x in batch["x"]] == list(batch["id"])
+
+
+def test_an_array_that_cannot_be_read_is_skipped_like_any_other_damage(tmp_path: Path) -> None:
+    contract = Contract.from_dict({"fields": {"x": {"type": "array", "dtype": "int16", "shape": [3]}}})
+    records = [{"id": f"r{row}", "x": np.full(3, row, np.int16)} for row in range(12)]
+    path = write_records(tmp_path / "data", "lmdb", contract, records, rows_per_shard=6)
+    real = Store.payloads
+
+    def payloads(store: Store, row: int, columns: Any) -> Any:
+        if row == 8:
+            raise CorruptShardError("row 8 is damaged")
+        return real(store, row, columns)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Store, "payloads", payloads)
+        for loader in (
+            ShardLoader(path, batch_size=4, threads=2, on_error="skip"),
+            ShardIterableDataset(path, batch_size=4, on_error="skip"),
+        ):
+            delivered = [record_id for batch in loader for record_id in batch["id"]]
+            assert sorted(delivered) == sorted(f"r{row}" for row in range(12) if row != 8)
+            assert loader.skipped == ["r8"]
+        with pytest.raises(CorruptShardError, match="row 8"):
+            list(ShardLoader(path, batch_size=4, threads=2))

@@ -1,13 +1,10 @@
 """How a proof of delivery is printed: a table of settings, what failed, how classes mix, and the verdict."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+import shardkit
 from shardkit.cli.output import printable
-
-Table = Mapping[str, Any]
-"""A JSON object, as `DeliveryProof.to_dict` describes it."""
 
 _SHOWN = 20  # failures printed one by one
 _COLUMNS = ("loader", "ranks", "workers", "batch", "tail", "epoch", "course")
@@ -15,21 +12,20 @@ _COUNTS = ("expected", "delivered", "missing", "duplicate", "padded", "dropped")
 _VERDICTS = ("labels", "order", "verdict")
 
 
-def print_proof(out: Path, proof: Table) -> None:
+def print_proof(out: Path, proof: "shardkit.DeliveryProof") -> None:
     """Print the table on stdout, one line a setting; the failures again, with ids; and last the verdict."""
-    settings = proof["settings"]
-    has_values = bool(proof["fields"])
-    _print_table([(*_COLUMNS, *_COUNTS, *_VERDICTS), *(_cells(each, has_values) for each in settings)])
-    failed = [each for each in settings if not each["ok"]]
+    has_values = bool(proof.fields)
+    _print_table([(*_COLUMNS, *_COUNTS, *_VERDICTS), *(_cells(each, has_values) for each in proof.results)])
+    failed = [each for each in proof.results if not each.ok]
     for each in failed[:_SHOWN]:
-        print(f"  FAILED     {each['name']}: {printable(each['describe'])}")
+        print(f"  FAILED     {each.setting.describe()}: {printable(each.describe())}")
     if len(failed) > _SHOWN:
         print(f"  FAILED     and {len(failed) - _SHOWN:,} more settings (--json lists all)")
-    for mixing in proof["mixing"]:
+    for mixing in proof.mixing:
         _print_mixing(out, mixing)
-    of = f" of {proof['records']:,}" if proof["rows"] < proof["records"] else ""
+    of = f" of {proof.records:,}" if proof.rows < proof.records else ""
     verdict = f"{len(failed):,} FAILED" if failed else "all delivered"
-    print(f"{out}: {proof['rows']:,}{of} records in {len(settings):,} settings: {verdict}")
+    print(f"{out}: {proof.rows:,}{of} records in {len(proof.results):,} settings: {verdict}")
 
 
 def _print_table(lines: Sequence[Sequence[str]]) -> None:
@@ -40,34 +36,41 @@ def _print_table(lines: Sequence[Sequence[str]]) -> None:
         print(f"{name:<{first}}", *others)
 
 
-def _cells(result: Table, has_values: bool) -> list[str]:
-    setting = result["setting"]
-    has_processes = setting["workers"] and setting["loader"] != "threads"
-    started = f" {setting['start_method']}" if has_processes else ""
-    block = " block" if setting["shuffle"] == "block" else ""
+def _cells(result: "shardkit.verification.proof.SettingResult", has_values: bool) -> list[str]:
+    setting, report = result.setting, result.report
+    started = f" {setting.start_method}" if setting.has_processes else ""
+    block = " block" if setting.shuffle == "block" else ""
+    counts = (
+        report.expected,
+        report.delivered,
+        report.missing,
+        report.duplicate,
+        report.padded,
+        result.dropped,
+    )
     return [
-        setting["loader"],
-        f"{setting['ranks']}",
-        f"{setting['workers']}{started}",
-        f"{setting['batch_size']}",
-        setting["tail"],
-        f"{setting['epoch']}",
-        f"{setting['course']}{block}",
-        *(f"{result[name]}" for name in _COUNTS),
-        ("equal" if result["labels_equal"] else "WRONG") if has_values else "-",
-        "equal" if result["order_equal"] else "WRONG",
-        "ok" if result["ok"] else "FAILED",
+        setting.loader,
+        f"{setting.ranks}",
+        f"{setting.workers}{started}",
+        f"{setting.batch_size}",
+        setting.tail,
+        f"{setting.epoch}",
+        f"{setting.course}{block}",
+        *map(str, counts),
+        ("equal" if result.labels_equal else "WRONG") if has_values else "-",
+        "equal" if result.order_equal else "WRONG",
+        "ok" if result.ok else "FAILED",
     ]
 
 
-def _print_mixing(out: Path, mixing: Table) -> None:
-    of = f"{mixing['field']}, shuffle {mixing['shuffle']}, batch {mixing['batch_size']}"
-    if mixing["ratio"] is None:
+def _print_mixing(out: Path, mixing: "shardkit.verification.mixing.Mixing") -> None:
+    of = f"{mixing.field}, shuffle {mixing.shuffle}, batch {mixing.batch_size}"
+    if mixing.ratio is None:
         print(f"  mixing     {of}: nothing to tell, of one class or of one batch")
         return
-    print(f"  mixing     {of}: {mixing['ratio']:.2f} (1 is as by chance, more is classes in clumps)")
-    if mixing["is_clumped"] and mixing["shuffle"] == "block":
+    print(f"  mixing     {of}: {mixing.ratio:.2f} (1 is as by chance, more is classes in clumps)")
+    if mixing.is_clumped and mixing.shuffle == "block":
         print(
-            f"  hint       records of one {mixing['field']} are stored together: store them shuffled (shardkit compact "
+            f"  hint       records of one {mixing.field} are stored together: store them shuffled (shardkit compact "
             f'{out} --shuffle-seed 0, or ingest with --shuffle-seed), or train with shuffle="global"'
         )

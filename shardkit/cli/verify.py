@@ -11,9 +11,11 @@ from shardkit.cli.proof import print_proof
 from shardkit.cli.usage import wrong_use
 
 _SHOWN = 20  # problems printed one by one
+_OF_DELIVERY = ("ranks", "epochs", "batch_size", "start_methods", "sample")
 
 
 def verify_command(
+    context: typer.Context,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The data set.")],
     source: Annotated[
         list[Path] | None,
@@ -39,6 +41,7 @@ def verify_command(
 ) -> int:
     """Prove what is stored: every file, id, checksum and record; and, with --source, that nothing is missing."""
     if not delivery:
+        _require_no_options_of_delivery(context)
         return _verify(out, source or None, workers, json)
     if source:
         raise typer.BadParameter("--source and --delivery are two proofs: run verify once with each")
@@ -56,18 +59,34 @@ def verify_command(
     if json:
         print_json(proof.to_dict())
     else:
-        print_proof(out, proof.to_dict())
+        print_proof(out, proof)
     return 0 if proof.ok else 1
 
 
 def _verify(out: Path, source: list[Path] | None, workers: str | None, json: bool) -> int:
-    processes = None if workers is None else _numbers("--workers", workers)[0]
-    report = shardkit.verify(out, source, workers=processes, progress=True)
+    report = shardkit.verify(out, source, workers=_processes(workers), progress=True)
     if json:
         print_json(report.to_dict())
     else:
         _print(out, report)
     return 0 if report.ok else 1
+
+
+def _require_no_options_of_delivery(context: typer.Context) -> None:
+    for name in _OF_DELIVERY:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name != "DEFAULT":
+            option = f"--{name.replace('_', '-')}"
+            raise typer.BadParameter(f"{option} is of the proof of delivery: add --delivery, or leave it out")
+
+
+def _processes(text: str | None) -> int | None:
+    if text is None:
+        return None
+    numbers = _numbers("--workers", text)
+    if len(numbers) != 1 or numbers[0] < 0:
+        raise typer.BadParameter(f"--workers takes one number, 0 or more, without --delivery, not {text!r}")
+    return numbers[0]
 
 
 def _print(out: Path, report: "shardkit.VerifyReport") -> None:

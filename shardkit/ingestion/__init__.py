@@ -6,7 +6,6 @@ from shardkit.ingestion.infer import infer
 from shardkit.ingestion.inference import Inference
 from shardkit.ingestion.ingest import ingest
 from shardkit.ingestion.plan import find_repeats
-from shardkit.ingestion.progress import ProgressBar
 from shardkit.ingestion.report import IngestReport
 from shardkit.ingestion.seen import SeenIds
 
@@ -14,7 +13,6 @@ __all__ = [
     "EditReport",
     "Inference",
     "IngestReport",
-    "ProgressBar",
     "SeenIds",
     "compact",
     "delete",

@@ -19,8 +19,8 @@ from shardkit.ingestion.executor import run_ordered, usable_cpus
 from shardkit.ingestion.lock import hold_lock
 from shardkit.ingestion.output import Output, claim
 from shardkit.ingestion.plan import check_numbers, shard_size
-from shardkit.ingestion.progress import ProgressBar
 from shardkit.ingestion.rewrite import RewriteTask, forget_open_shards, rewrite_shard, rewrite_tasks
+from shardkit.progress_bar import ProgressBar
 from shardkit.store import (
     BACKENDS,
     ShardEntry,

@@ -14,13 +14,13 @@ from shardkit.ingestion.lock import HeldLock, hold_lock
 from shardkit.ingestion.outcome import ShardOutcome
 from shardkit.ingestion.output import Output, require_ours
 from shardkit.ingestion.plan import plan_tasks
-from shardkit.ingestion.progress import ProgressBar
 from shardkit.ingestion.rejections import RejectionLog
 from shardkit.ingestion.report import DRY_RUN, REJECTED, REPORTS, IngestReport, write_reports
 from shardkit.ingestion.request import RULES, Request
 from shardkit.ingestion.rewrite import RewriteTask, forget_open_shards, rewrite_shard, rewrite_tasks
 from shardkit.ingestion.tally import Tally
 from shardkit.ingestion.task import ShardTask, run_task
+from shardkit.progress_bar import ProgressBar
 from shardkit.store import (
     ShardEntry,
     Store,

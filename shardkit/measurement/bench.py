@@ -13,7 +13,7 @@ import torch
 
 from shardkit import __version__
 from shardkit.contract import Contract
-from shardkit.ingestion import ProgressBar, usable_cpus
+from shardkit.ingestion import usable_cpus
 from shardkit.measurement.bench_report import BenchConditions, BenchReport, make_rows
 from shardkit.measurement.delivered import Delivered
 from shardkit.measurement.named_transform import choose_transform
@@ -21,6 +21,7 @@ from shardkit.measurement.page_cache import PageCache
 from shardkit.measurement.setting import Setting, Work, plan_settings
 from shardkit.measurement.timed_pass import TimedPass, time_pass
 from shardkit.permutation import Permutation
+from shardkit.progress_bar import ProgressBar
 from shardkit.reading import Shuffle
 from shardkit.reading.integer import require_integer
 from shardkit.store import Store

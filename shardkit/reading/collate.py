@@ -113,6 +113,8 @@ def collate(samples: Sequence[Mapping[str, Any] | None]) -> Batch:
     """
     if isinstance(samples, PreparedSamples):
         return samples.batch()
+    if isinstance(samples, Mapping):
+        _refuse_batches()
     kept = [sample for sample in samples if sample is not None]
     if not kept:
         return {"id": BatchIds()}

@@ -2,7 +2,6 @@
 
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from multiprocessing.context import get_spawning_popen
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, SupportsIndex, get_args
@@ -10,7 +9,7 @@ from typing import Any, Literal, SupportsIndex, get_args
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch.utils.data import Dataset, get_worker_info
+from torch.utils.data import Dataset
 
 from shardkit.contract import Contract
 from shardkit.errors import CorruptShardError
@@ -20,9 +19,8 @@ from shardkit.reading.collate import Sample
 from shardkit.reading.decode import ops_by_field
 from shardkit.reading.guard import TransformGuard
 from shardkit.reading.marked import MarkedRows
-from shardkit.reading.preloaded import Preloaded, PreloadedRecords, preload_fields
+from shardkit.reading.opened import OpenedData
 from shardkit.reading.row_batch import RowBatch
-from shardkit.reading.samples import SampleReader
 from shardkit.reading.selection import Columns, select_rows, the_label_field
 from shardkit.store import IdSequence, Store
 from shardkit.transforms.compose import Transform, split
@@ -37,8 +35,10 @@ class ShardDataset(Dataset[Sample | None]):
     A sample is a dict: ``"id"`` (str) and a value for each field: an image as a ``uint8[C,H,W]`` tensor
     (channels last in memory, as decoded: use ``reshape`` where ``view`` refuses), an array as a tensor of
     its dtype, tokens as an ``int32[n]`` or ``int64[n]`` tensor, a label as an int, a scalar as a numpy scalar, text
-    as str, bytes as bytes, JSON as what it stands for. Tensors are the caller's own. Where the contract pads a field,
-    samples tell `collate` how.
+    as str, bytes as bytes, JSON as what it stands for. Where the contract pads a field, samples tell `collate` how.
+
+    Tensors are the caller's own. Those of samples that are read as a batch, as by `__getitems__`, may be views of one
+    block of memory for the whole batch, all of which stays as long as one is kept: clone what is to outlive it.
 
     Works in workers under fork, spawn and forkserver: it pickles to a few kilobytes and opens the files
     when first used in a process. Threads may share it.
@@ -85,22 +85,16 @@ class ShardDataset(Dataset[Sample | None]):
         if on_error not in get_args(OnError):
             raise ValueError(f'on_error must be "raise" or "skip", not {on_error!r}')
         store = Store(path)
-        self._path = store.path
-        self._identity = (store.manifest.dataset_id, store.manifest.generation)
         self._count = len(store)
         self._names = _choose(fields, list(store.contract.fields))
-        self._verify_checksums = verify_checksums
         ops, rest = split(transform)
-        self._ops = ops_by_field(ops, store.contract, self._names)
+        by_field = ops_by_field(ops, store.contract, self._names)
         self._guard = (
             None if rest is None else TransformGuard(rest, may_reshape=may_reshape, may_filter=may_filter)
         )
         self._filtered = MarkedRows(self._count) if may_filter else None
         self._skipped = MarkedRows(self._count) if on_error == "skip" else None
-        self._preload = preload
-        self._preloaded: Preloaded | None = None
-        self._opened: tuple[Store, SampleReader] | None = None
-        self._open(store)
+        self._opened = OpenedData(store, self._names, verify_checksums, by_field, preload, self._skipped)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.describe()}>"
@@ -108,7 +102,7 @@ class ShardDataset(Dataset[Sample | None]):
     def describe(self) -> str:
         """Return what is read, in words: path, number of records, and fields."""
         fields = f"fields {', '.join(self._names)}" if self._names else "no fields"
-        return f"{self._path}: {self._count} records; {fields}"
+        return f"{self.path}: {self._count} records; {fields}"
 
     def __len__(self) -> int:
         """Number of records."""
@@ -135,7 +129,7 @@ class ShardDataset(Dataset[Sample | None]):
         Without a transform they are read straight into what `collate` will make of them.
 
         Raises:
-            IndexError, TypeError, FormatError, TransformError: As for ``self[index]``.
+            IndexError, TypeError, CorruptShardError, FormatError, TransformError: As for ``self[index]``.
         """
         if self._guard is None:
             batch = self.begin_batch(indices)
@@ -147,11 +141,11 @@ class ShardDataset(Dataset[Sample | None]):
         """Return one item for each of `indices`: the sample, or None if it was filtered or skipped.
 
         Raises:
-            IndexError, TypeError, FormatError, TransformError: As for ``self[index]``.
+            IndexError, TypeError, CorruptShardError, FormatError, TransformError: As for ``self[index]``.
         """
         draws: Draws | None = getattr(indices, "draws", None)
         rows = self._rows(indices)
-        batch = self._reader.batch(rows, draws, None, self._skipped, allocate_private)
+        batch = self._opened.reader.batch(rows, draws, None, self._skipped, allocate_private)
         batch.fill(0, len(rows))
         delivered = batch.with_gaps()
         if self._guard is not None:
@@ -174,7 +168,7 @@ class ShardDataset(Dataset[Sample | None]):
         Raises:
             IndexError, TypeError, FormatError: As for ``self[index]``.
         """
-        return self._reader.batch(
+        return self._opened.reader.batch(
             self._rows(indices),
             getattr(indices, "draws", None),
             getattr(indices, "is_pad", None),
@@ -188,9 +182,9 @@ class ShardDataset(Dataset[Sample | None]):
         Raises:
             TypeError: `record_id` is not a str.
             RecordNotFoundError: No record has this id.
-            FormatError, TransformError: As for ``self[index]``.
+            CorruptShardError, FormatError, TransformError: As for ``self[index]``.
         """
-        return self[self._store.row_of(record_id)]
+        return self[self._opened.store.row_of(record_id)]
 
     def read(self, index: SupportsIndex) -> dict[str, Any]:
         """Return the stored record in row `index`, nothing decoded or transformed.
@@ -202,8 +196,9 @@ class ShardDataset(Dataset[Sample | None]):
             IndexError, TypeError: As for ``self[index]``.
             CorruptShardError: What is stored is inconsistent, or with ``verify_checksums=True`` differs
                 from its checksum.
+            FormatError: As for ``self[index]``.
         """
-        return self._reader.record(self._row(index))
+        return self._opened.reader.record(self._row(index))
 
     def slice(self, index: SupportsIndex, field: str, key: Any) -> Any:
         """Return a part of the array of one record, such as ``data.slice(7, "volume", np.s_[10:20])``.
@@ -226,9 +221,10 @@ class ShardDataset(Dataset[Sample | None]):
             IndexError: There is no such row, or the key does not fit the array.
             TypeError: `index` is no integer.
             LookupError: The field cannot be read in part, or is not among those read; names those that can.
-            CorruptShardError: What is stored is inconsistent.
+            CorruptShardError: What is stored is inconsistent, or preloading found the record damaged.
+            FormatError: As for ``self[index]``.
         """
-        return self._reader.part(self._row(index), field, key)
+        return self._opened.reader.part(self._row(index), field, key)
 
     def stored_value(self, row: int, name: str) -> Any:
         """Return the value of a label or scalar field as the shard itself stores it, not the index: a Python value.
@@ -237,7 +233,7 @@ class ShardDataset(Dataset[Sample | None]):
             IndexError: There is no such row.
             CorruptShardError: What is stored is inconsistent.
         """
-        store = self._store
+        store = self._opened.store
         column = list(store.contract.fields).index(name)
         value = store.contract.fields[name].decode(store.payload(row, column))
         return value.item() if isinstance(value, np.generic) else value
@@ -264,7 +260,7 @@ class ShardDataset(Dataset[Sample | None]):
             LookupError: There is no such class, or not one label field.
             ValueError: The file is not UTF-8, or `where` returned something else.
         """
-        return select_rows(self._store, ids, ids_from, labels, where)
+        return select_rows(self._opened.store, ids, ids_from, labels, where)
 
     def row_of(self, record_id: str) -> int:
         """Return the row of an id.
@@ -273,22 +269,22 @@ class ShardDataset(Dataset[Sample | None]):
             TypeError: `record_id` is not a str.
             RecordNotFoundError: No record has this id.
         """
-        return self._store.row_of(record_id)
+        return self._opened.store.row_of(record_id)
 
     @property
     def path(self) -> Path:
         """The folder, absolute."""
-        return self._path
+        return self._opened.path
 
     @property
     def contract(self) -> Contract:
         """What every record fits."""
-        return self._store.contract
+        return self._opened.store.contract
 
     @property
     def ids(self) -> IdSequence:
         """Every id, in row order: a sequence of str that makes them when asked for."""
-        return self._store.ids
+        return self._opened.store.ids
 
     @property
     def labels(self) -> npt.NDArray[np.int64]:
@@ -297,7 +293,8 @@ class ShardDataset(Dataset[Sample | None]):
         Raises:
             LookupError: The contract has no label field, or several; use `column` with a name then.
         """
-        return self._store.column(the_label_field(self._store)[0])
+        store = self._opened.store
+        return store.column(the_label_field(store)[0])
 
     def column(self, name: str) -> npt.NDArray[Any]:
         """Return the values of a label or scalar field in all rows: a read-only map, ``dtype[len(self)]``.
@@ -305,17 +302,17 @@ class ShardDataset(Dataset[Sample | None]):
         Raises:
             LookupError: There is no such field, or it is of another kind.
         """
-        return self._store.column(name)
+        return self._opened.store.column(name)
 
     @property
     def dataset_id(self) -> str:
         """What names this content: 32 hexadecimal digits."""
-        return self._identity[0]
+        return self._opened.dataset_id
 
     @property
     def generation(self) -> int:
         """The counter of commits to this folder."""
-        return self._identity[1]
+        return self._opened.generation
 
     @property
     def filtered(self) -> list[str]:
@@ -326,7 +323,7 @@ class ShardDataset(Dataset[Sample | None]):
         """
         if self._filtered is None:
             return []
-        return [self._store.id_of(row) for row in self._filtered.rows().tolist()]
+        return [self._opened.store.id_of(row) for row in self._filtered.rows().tolist()]
 
     @property
     def skipped(self) -> list[str]:
@@ -336,37 +333,7 @@ class ShardDataset(Dataset[Sample | None]):
         """
         if self._skipped is None:
             return []
-        return [self._store.id_of(row) for row in self._skipped.rows().tolist()]
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave out what is open, which another process opens when it first reads; one being started shares memory."""
-        shared = self._preloaded if get_spawning_popen() is not None else None
-        return self.__dict__ | {"_opened": None, "_preloaded": shared}
-
-    @property
-    def _store(self) -> Store:
-        return self._open()[0]
-
-    @property
-    def _reader(self) -> SampleReader:
-        return (self._opened or self._open())[1]
-
-    def _open(self, store: Store | None = None) -> tuple[Store, SampleReader]:
-        if self._opened is None:
-            if store is None:
-                store = Store(self._path, self.generation, self.dataset_id)
-            self._opened = store, self._make_reader(store)
-        return self._opened
-
-    def _make_reader(self, store: Store) -> SampleReader:
-        # a worker that was handed nothing reads the files: with memory of its own, each would hold a copy
-        if not self._preload or (self._preloaded is None and get_worker_info() is not None):
-            return SampleReader(store, self._names, self._verify_checksums, self._ops)
-        if self._preloaded is None:
-            is_checked = self._verify_checksums is not False
-            self._preloaded = preload_fields(store, self._names, is_checked, self._skipped)
-        records = PreloadedRecords(store, self._preloaded)
-        return SampleReader(records, self._names, records.has_gaps, self._ops)
+        return [self._opened.store.id_of(row) for row in self._skipped.rows().tolist()]
 
     def _rows(self, indices: Sequence[SupportsIndex]) -> npt.NDArray[np.int64]:
         if isinstance(indices, BatchRows):  # whole numbers, of this data set or of another one
@@ -392,13 +359,13 @@ class ShardDataset(Dataset[Sample | None]):
                 f"the index of a data set is an integer, not {type(index).__name__}{hint}"
             ) from None
         if not -self._count <= row < self._count:
-            raise IndexError(f"{self._path}: index {row} is out of range: there are {self._count} records")
+            raise IndexError(f"{self.path}: index {row} is out of range: there are {self._count} records")
         return row % self._count
 
     def _sample(self, row: int) -> Sample | None:
         """Return the sample in a row, transformed; None if it was filtered or skipped."""
         try:
-            sample = self._reader.sample(row)
+            sample = self._opened.reader.sample(row)
         except CorruptShardError:
             if self._skipped is None:
                 raise
@@ -418,10 +385,10 @@ class ShardDataset(Dataset[Sample | None]):
         return delivered
 
     def _transformed(self, row: int, sample: Sample, guard: TransformGuard) -> Sample | None:
-        result = guard(sample, lambda: self._store.where(row))
+        result = guard(sample, lambda: self._opened.store.where(row))
         if result is None and self._filtered is not None:
             self._filtered.mark(row)
-        return result if result is None else self._reader.mark(result)
+        return result if result is None else self._opened.reader.mark(result)
 
 
 def _choose(fields: Sequence[str] | None, known: list[str]) -> list[str]:

@@ -72,8 +72,12 @@ class Partition:
         return (self.length - self.start) % (self.world_size * self.batch_size)
 
     def end(self, taken: int) -> int:
-        """Return the positions that all ranks together have delivered once each has made `taken` steps."""
-        if taken <= self.full_steps:
+        """Return the positions that all ranks together have delivered once each has made `taken` steps.
+
+        What the tail drops counts as delivered with the last step.
+        """
+        is_over = self.tail == "drop" and 0 < self.full_steps <= taken
+        if taken <= self.full_steps and not is_over:
             return self.start + taken * self.world_size * self.batch_size
         return self.length
 

@@ -1,5 +1,6 @@
 """Which of the ranks this process is."""
 
+import os
 from dataclasses import dataclass
 from typing import SupportsIndex
 
@@ -38,6 +39,22 @@ class Placement:
         if not 0 <= placement.rank < placement.world_size:
             raise ValueError(f"rank must lie in [0, {placement.world_size}), not {placement.rank}")
         return placement
+
+    @staticmethod
+    def known_or_alone() -> "Placement":
+        """Return the placement that torch.distributed tells, or that of the only rank there is.
+
+        Raises:
+            ValueError: This is one of several ranks that a launcher such as torchrun started, and nobody said which.
+        """
+        known = Placement.known()
+        if known is None and os.environ.get("WORLD_SIZE", "1") not in ("", "1"):
+            raise ValueError(
+                f"WORLD_SIZE is {os.environ['WORLD_SIZE']} in the environment, but torch.distributed is not "
+                "initialised, so each rank would get all batches: call torch.distributed.init_process_group first, or "
+                "give rank=... and world_size=... (0 and 1 where each rank is to get all)"
+            )
+        return known or Placement(0, 1)
 
     @staticmethod
     def known() -> "Placement | None":

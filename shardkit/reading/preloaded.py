@@ -64,6 +64,8 @@ def preload_fields(
 class PreloadedRecords:
     """`Records` that lie in memory. They were checked as they were read.
 
+    Where damaged ones were left out, each row must be asked for by `payloads`, which tells.
+
     Args:
         store: Has the ids.
         preloaded: The payloads.
@@ -72,14 +74,12 @@ class PreloadedRecords:
         contract: What every record fits.
         columns: One column a field, in field order; only those that were preloaded can be read.
         starts: All rows are one part.
-        has_gaps: Whether damaged records were left out: then each must be asked for by `payloads`, which tells.
     """
 
     def __init__(self, store: Store, preloaded: Preloaded) -> None:
         self.contract: Contract = store.contract
         self.columns: Sequence[Column] = store.columns
         self.starts: Sequence[int] = [0]
-        self.has_gaps = bool(preloaded.damage)
         self._store = store
         self._data = preloaded.block.data
         self._places = preloaded.places
@@ -118,23 +118,21 @@ class PreloadedRecords:
     def check(self, row: int, column: int, payload: Payload) -> None:
         """Nothing: all were checked, if they were to be."""
 
-    def column(self, name: str) -> npt.NDArray[Any]:
-        """Return one value a row of a label or scalar field, over all rows."""
+    def column(self, name: str) -> npt.NDArray[Any] | None:
+        """Return one value a row of a label or scalar field, over all rows; None where records were left out."""
         number = next(number for number, column in enumerate(self.columns) if column.name == name)
-        return self._fixed(number)
+        return self.array(0, number)
 
     def array(self, part: int, column: int, /) -> npt.NDArray[Any] | None:
-        """Return ``[len(self), *shape]`` of a fixed-size column."""
-        return self._fixed(column) if self.columns[column].layout.is_fixed else None
-
-    def _fixed(self, number: int) -> npt.NDArray[Any]:
-        layout = self.columns[number].layout
-        shape = (len(self), *layout.shape)
-        return np.ndarray(shape, layout.dtype, self._data, self._places[number])
+        """Return ``[len(self), *shape]`` of a fixed-size column; None of another, or where records were left out."""
+        layout = self.columns[column].layout
+        if self._damage or not layout.is_fixed:
+            return None
+        return np.ndarray((len(self), *layout.shape), layout.dtype, self._data, self._places[column])
 
 
 class _Preloading:
-    """Goes through all rows twice: for the sizes of what varies, and for all payloads."""
+    """Goes through all rows: for the sizes of what varies, if anything does, and then for all payloads."""
 
     def __init__(
         self, store: Store, numbers: list[int], is_checked: bool, skipped: MarkedRows | None
@@ -156,7 +154,8 @@ class _Preloading:
     def run(self) -> Preloaded:
         row_bytes = sum(self._fixed.values()) + _OFFSET.itemsize * len(self._offsets)
         self._need(row_bytes * len(self._store))
-        self._each(list(self._offsets), self._measure)
+        if self._offsets:
+            self._each(list(self._offsets), self._measure)
         nbytes = self._lay_out()
         try:
             block = SharedBlock.allocate(nbytes)

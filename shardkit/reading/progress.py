@@ -1,5 +1,7 @@
 """How far a run has come: the epoch, and where in it a resumed one begins. Known to a process and to its workers."""
 
+import os
+import time
 from multiprocessing.context import get_spawning_popen
 from typing import Any, NamedTuple, SupportsIndex
 
@@ -30,8 +32,8 @@ _LOADS, _RESUMED_EPOCH, _START = 2, 3, 4
 _CLAIMED, _CLAIM_SEED = 5, 6
 _IS_BEGUN, _LATEST_SEED, _LATEST_START = 8, 9, 11
 _STALE_SEED = 12
-_SEED = 14
-_WORKERS = 15
+_SEED, _LOADED_AT = 14, 15
+_WORKERS = 16
 
 
 class Progress:
@@ -44,11 +46,19 @@ class Progress:
     Args:
         seed: The seed at first, in ``[-2**63, 2**63)``.
         epoch: The epoch at first.
+        start: Where the next iteration of it begins.
     """
 
-    def __init__(self, seed: int, epoch: int = 0) -> None:
+    def __init__(self, seed: int, epoch: int = 0, start: int = 0) -> None:
+        self._started_at: int | None = None
         self._shared = SharedTensor(torch.zeros(_WORKERS + _MOST_WORKERS, dtype=torch.int64, device="cpu"))
         self._shared.tensor[_SEED], self._shared.tensor[_EPOCH] = seed, epoch
+        if start:
+            self.resume(seed, epoch, start, is_over=False)
+
+    def take_seed(self, seed: int) -> None:
+        """Take the seed of a state, in this process, its workers and, from a worker, its parent."""
+        self._shared.tensor[_SEED] = seed
 
     @property
     def seed(self) -> int:
@@ -89,7 +99,8 @@ class Progress:
         shared[_SEED] = seed
         shared[_RESUMED_EPOCH], shared[_START] = epoch, start
         shared[_LOADS] += 1
-        # a worker that starts late may still begin the iteration that was going on: the state is not for that one
+        # a worker that is late may still begin the iteration that was going on: the state is not for that one
+        shared[_LOADED_AT] = time.monotonic_ns()
         shared[_STALE_SEED : _STALE_SEED + 2] = shared[_LATEST_SEED : _LATEST_SEED + 2]
         shared[_IS_BEGUN] = 0
 
@@ -102,8 +113,7 @@ class Progress:
         """Return the position at which an iteration begins in one of its workers."""
         shared = self._shared.tensor
         has_begun_with_it = shared[_WORKERS + worker % _MOST_WORKERS] == shared[_LOADS]
-        is_stale = self._is(iteration, _STALE_SEED)
-        if not self._is_resumed() or has_begun_with_it or is_stale:
+        if not self._is_resumed() or has_begun_with_it or self._is_stale(iteration):
             return 0
         is_claimed = shared[_CLAIMED] == shared[_LOADS]
         is_ours = self._is(iteration, _CLAIM_SEED)
@@ -117,7 +127,7 @@ class Progress:
     def claim_in(self, worker: int, iteration: Iteration, start: int) -> None:
         """Note that an iteration gave out the first batch of one of its workers, having begun at a position."""
         shared = self._shared.tensor
-        if self._is(iteration, _STALE_SEED):
+        if self._is_stale(iteration):
             return
         shared[_WORKERS + worker % _MOST_WORKERS] = shared[_LOADS]
         if shared[_CLAIMED] < shared[_LOADS]:
@@ -142,6 +152,16 @@ class Progress:
         """The position at which the latest iteration in workers began, or the next one begins."""
         return int(self._shared.tensor[_LATEST_START]) if self.is_begun_in_workers else self.pending()
 
+    def _is_stale(self, iteration: Iteration) -> bool:
+        """Whether an iteration of these workers was begun, elsewhere, before the state was loaded.
+
+        Seeds alone do not tell: a training loop may set torch's seed anew, and draw the same again.
+        """
+        started_at = _start_of_process.at if self._started_at is None else self._started_at
+        if started_at > int(self._shared.tensor[_LOADED_AT]):
+            return False
+        return iteration.number == 1 or self._is(iteration, _STALE_SEED)
+
     def _is(self, iteration: Iteration, place: int) -> bool:
         return tuple(self._shared.tensor[place : place + 2].tolist()) == iteration
 
@@ -151,11 +171,27 @@ class Progress:
 
     def __reduce__(self) -> tuple[Any, ...]:
         if get_spawning_popen() is None:
-            return (Progress, (self.seed, self.epoch))
-        return (_share, (self._shared,))
+            return (Progress, (self.seed, self.epoch, self.pending()))
+        return (_share, (self._shared, time.monotonic_ns()))
 
 
-def _share(shared: SharedTensor) -> Progress:
+def _share(shared: SharedTensor, started_at: int) -> Progress:
     progress = Progress.__new__(Progress)
     progress._shared = shared
+    progress._started_at = started_at
     return progress
+
+
+class _StartOfProcess:
+    """When this process was forked, by the clock that all processes of a machine share, taken in the parent."""
+
+    def __init__(self) -> None:
+        self.at = 0
+
+    def note(self) -> None:
+        """Take the time, for the process that is forked next."""
+        self.at = time.monotonic_ns()
+
+
+_start_of_process = _StartOfProcess()
+os.register_at_fork(before=_start_of_process.note)

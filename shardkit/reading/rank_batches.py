@@ -70,6 +70,11 @@ class RankBatches:
         num_samples: int | None = None,
         stratify: str | None = None,
     ) -> None:
+        if not isinstance(dataset, ShardDataset):
+            raise TypeError(
+                f"{type(self).__name__} samples from a ShardDataset, not {type(dataset).__name__}; give it "
+                "ShardDataset(path), and rows=... for a part of it"
+            )
         count = None if num_samples is None else require_integer("num_samples", num_samples)
         self.dataset = dataset
         self._batch_size = require_integer("batch_size", batch_size)
@@ -84,6 +89,7 @@ class RankBatches:
         self._latest: BatchIterator | None = None
         self._handed_over: tuple[int, int, int] | None = None
         self._iterations = 0
+        self._begun_with = ""
         self._partition(0)
         self._order(number, 0)
 
@@ -133,26 +139,27 @@ class RankBatches:
             StateError: `step` is None, and the batches are made in worker processes.
             ValueError: `step` is out of its range.
         """
-        return self._state(self._position(step)).to_dict()
+        return self._state(self._position(step), self._latest).to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state: the next iteration of its epoch delivers what was not delivered yet, exactly once.
 
-        Ranks, workers, threads and batch size may be others than when it was saved. Load it before the loader is
-        iterated. Where the epoch was over, and another one was set meanwhile, that one stays.
+        Ranks, workers, threads and batch size may be others than when it was saved; its seed is taken. Load it before
+        the loader is iterated. Where the epoch was over, and another one was set meanwhile, that one stays.
 
         Raises:
             StateError: It was saved with another data set, generation or sampling, or is none.
         """
         loaded = State.from_dict(state)
-        loaded.require_same(self._state(0), str(self.dataset.path))
+        loaded.require_same(self._state(0, None), str(self.dataset.path))
         self._latest = None
         is_over = loaded.position == loaded.length
         if get_worker_info() is None:
             self._progress.resume(loaded.seed, loaded.epoch, loaded.position, is_over=is_over)
-        elif not (
-            is_over and loaded.epoch != self.epoch
-        ):  # a loader hands each worker a state of its own; what is shared is for the parent to say
+            return
+        # a loader hands each worker a state of its own; what else is shared is for the parent to say
+        self._progress.take_seed(loaded.seed)
+        if not (is_over and self._progress.is_set):
             self._handed_over = loaded.seed, loaded.epoch, loaded.position
 
     @property
@@ -166,9 +173,10 @@ class RankBatches:
         return self.dataset.skipped
 
     def __copy__(self) -> Self:
-        """Return a copy with an epoch of its own: a shallow one would be moved on by this one."""
+        """Return a copy with an epoch and weights of its own: this one would change those of a shallow one."""
         twin = object.__new__(type(self))
-        twin.__dict__.update(self.__getstate__() | {"_progress": copy.copy(self._progress)})
+        own = {"_progress": copy.copy(self._progress), "_sampling": copy.deepcopy(self._sampling)}
+        twin.__dict__.update(self.__getstate__() | own)
         return twin
 
     def __getstate__(self) -> dict[str, Any]:
@@ -181,6 +189,8 @@ class RankBatches:
     def _begin(self) -> BatchIterator:
         """Return the batches of an iteration that begins now, in this process or as one of a DataLoader's workers."""
         worker = get_worker_info()
+        if self._given is None and worker is None:
+            Placement.known_or_alone()
         if worker is None:
             start, claim = self._progress.pending(), self._progress.claim
         else:
@@ -194,6 +204,7 @@ class RankBatches:
             self._handed_over = None
             claim()
 
+        self._begun_with = self._sampling.digest()
         self._latest = BatchIterator(
             self._order(seed, epoch),
             self._partition(start),
@@ -221,15 +232,15 @@ class RankBatches:
             raise ValueError(f"step must lie in [0, {len(partition)}], not {number}")
         return partition.end(number)
 
-    def _state(self, position: int) -> State:
+    def _state(self, position: int, latest: BatchIterator | None) -> State:
         return State(
             dataset_id=self.dataset.dataset_id,
             generation=self.dataset.generation,
             seed=self._progress.seed,
             shuffle=str(self._shuffle),
-            sampling=self._sampling.digest(),
+            sampling=self._sampling.digest() if latest is None else self._begun_with,
             length=len(self._sampling),
-            epoch=self.epoch if self._latest is None else self._latest.epoch,
+            epoch=self.epoch if latest is None else latest.epoch,
             position=position,
         )
 

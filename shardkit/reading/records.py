@@ -54,8 +54,14 @@ class Records(Protocol):
             CorruptShardError: They differ.
         """
 
-    def column(self, name: str) -> npt.NDArray[Any]:  # Any: the field's dtype, here and below
-        """Return one value a row of a label or scalar field, over all rows, read-only."""
+    def column(self, name: str) -> npt.NDArray[Any] | None:  # Any: the field's dtype, here and below
+        """Return one value a row of a label or scalar field, over all rows, read-only.
+
+        None where each row must be asked for by `payloads`.
+        """
 
     def array(self, part: int, column: int, /) -> npt.NDArray[Any] | None:
-        """Return ``[rows, *shape]`` of a fixed-size column in one part, read-only; None where there is none."""
+        """Return ``[rows, *shape]`` of a fixed-size column in one part, read-only.
+
+        None where there is none, and each row must be asked for by `payloads`.
+        """

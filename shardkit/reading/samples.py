@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shardkit.reading.allocation import Allocate, allocate
+from shardkit.contract import Payload
+from shardkit.reading.allocation import Allocate
 from shardkit.reading.collate import PaddedSample, Sample
 from shardkit.reading.decode import FieldReader
 from shardkit.reading.marked import MarkedRows
@@ -43,7 +44,6 @@ class SampleReader:
         }
         self._stored = [reader.column for reader in self._readers if reader.index is None]
         self._is_random = any(reader.is_random for reader in self._readers)
-        self._starts = np.array(store.starts, dtype=np.int64)
 
     def record(self, row: int) -> dict[str, Any]:
         """Return the stored record in `row`: its id, labels and scalars as numbers, all else as stored bytes.
@@ -55,9 +55,10 @@ class SampleReader:
         record: dict[str, Any] = {"id": store.id_of(row)}
         payloads = iter(store.payloads(row, self._stored))
         for reader in self._readers:
-            record[reader.name] = bytes(next(payloads)) if reader.index is None else reader.from_index(row)
-        if self._verifies_all:
-            self._check_record(row, record)
+            if reader.index is None:
+                record[reader.name] = self._stored_value(reader, row, next(payloads))
+            else:
+                record[reader.name] = reader.from_index(row)
         return record
 
     def sample(self, row: int) -> Sample:
@@ -96,23 +97,13 @@ class SampleReader:
     def batch(
         self,
         rows: npt.NDArray[np.int64],
-        draws: Draws | None = None,
-        is_pad: npt.NDArray[np.bool_] | None = None,
-        skipped: MarkedRows | None = None,
-        allocate: Allocate = allocate,
+        draws: Draws | None,
+        is_pad: npt.NDArray[np.bool_] | None,
+        skipped: MarkedRows | None,
+        memory: Allocate,
     ) -> RowBatch:
         """Return the samples of some rows, yet to be read; see `RowBatch`."""
-        return RowBatch(
-            self._store,
-            self._readers,
-            self._paddings,
-            rows,
-            self._starts,
-            allocate,
-            draws,
-            is_pad,
-            skipped,
-        )
+        return RowBatch(self._store, self._readers, self._paddings, rows, memory, draws, is_pad, skipped)
 
     def mark(self, sample: Sample) -> Sample:
         """Return a sample that tells `collate` how its fields are padded: the same one if none is, or if it does."""
@@ -120,9 +111,10 @@ class SampleReader:
             return sample
         return PaddedSample(sample, self._paddings)
 
-    def _check_record(self, row: int, record: dict[str, Any]) -> None:
-        for reader in self._readers:
-            if reader.field.layout.is_single:
-                record[reader.name] = reader.value(row, record[reader.name])
-            else:
-                self._store.check(row, reader.column, record[reader.name])
+    def _stored_value(self, reader: FieldReader, row: int, payload: Payload) -> Any:
+        """Return a label or scalar as a number, anything else as its bytes."""
+        if reader.layout.is_single:
+            return reader.value(row, payload)
+        if self._verifies_all:
+            self._store.check(row, reader.column, payload)
+        return bytes(payload)

@@ -11,6 +11,7 @@ import xxhash
 
 from shardkit.reading.dataset import ShardDataset
 from shardkit.reading.order import ChosenOrder, Order, Shuffle, StratifiedOrder, WeightedOrder, epoch_order
+from shardkit.reading.selection import Rows, require_rows, the_label_field
 from shardkit.reading.shared import SharedTensor
 
 Weights = Mapping[str, float] | Sequence[float] | npt.NDArray[Any]
@@ -47,7 +48,7 @@ class EveryRow(Sampling):
         rows: ``int64[k]``, those chosen, or None for all.
     """
 
-    def __init__(self, length: int, rows: npt.NDArray[np.int64] | None) -> None:
+    def __init__(self, length: int, rows: Rows | None) -> None:
         self._rows = rows
         self._length = length if rows is None else len(rows)
         self._rows_digest = "" if rows is None else xxhash.xxh3_64_hexdigest(rows.tobytes())
@@ -73,7 +74,7 @@ class StratifiedRows(EveryRow):
         rows: Those chosen, or None for all.
     """
 
-    def __init__(self, classes: npt.NDArray[np.int64], rows: npt.NDArray[np.int64] | None) -> None:
+    def __init__(self, classes: npt.NDArray[np.int64], rows: Rows | None) -> None:
         super().__init__(len(classes), rows)
         self._classes = np.asarray(classes if rows is None else classes[rows])
         self._classes_digest = xxhash.xxh3_64_hexdigest(self._classes.tobytes())
@@ -99,9 +100,7 @@ class WeightedRows(Sampling):
 
     is_repeating = True
 
-    def __init__(
-        self, weights: npt.NDArray[np.float64], rows: npt.NDArray[np.int64] | None, count: int
-    ) -> None:
+    def __init__(self, weights: npt.NDArray[np.float64], rows: Rows | None, count: int) -> None:
         self._rows = rows
         self._count = count
         self._weights = SharedTensor(torch.from_numpy(_require_weights(weights, rows)))
@@ -152,22 +151,23 @@ def make_sampling(
 
     Args:
         dataset: The data set.
-        rows: Rows to sample from; None for all.
+        rows: Rows to sample from, none twice; None for all.
         weights: Draw with replacement by these weights.
         num_samples: Draws in an epoch; by default as many as there are rows to draw from.
         stratify: Name of the label field whose classes each batch is to hold in proportion.
 
     Raises:
         ValueError: Two of them exclude each other, or one does not fit the data set; names it.
-        LookupError: There is no such field.
+        LookupError: There is no such field; or weights are by class, and there is not one label field.
     """
-    chosen = None if rows is None else _require_rows(rows, len(dataset))
+    chosen = None if rows is None else _require_distinct(require_rows(rows, len(dataset)))
     if weights is None:
         if num_samples is not None:
             raise ValueError("num_samples is for draws: give weights as well")
         if stratify is None:
             return EveryRow(len(dataset), chosen)
-        return StratifiedRows(_label_column(dataset, stratify), chosen)
+        field, _ = the_label_field(dataset, stratify)
+        return StratifiedRows(dataset.column(field), chosen)
     if stratify is not None:
         raise ValueError("weights and stratify exclude each other")
     available = len(dataset) if chosen is None else len(chosen)
@@ -177,52 +177,42 @@ def make_sampling(
     return WeightedRows(_row_weights(dataset, weights), chosen, count)
 
 
-def _label_column(dataset: ShardDataset, name: str) -> npt.NDArray[np.int64]:
-    field = dataset.contract.fields.get(name)
-    if field is None or field.kind != "label":
-        labels = [each for each, spec in dataset.contract.fields.items() if spec.kind == "label"]
-        raise LookupError(f"{name!r} is no label field; these are: {', '.join(labels) or 'none'}")
-    return dataset.column(name)
-
-
-def _require_rows(rows: npt.ArrayLike, count: int) -> npt.NDArray[np.int64]:
-    found = np.asarray(rows)
-    if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
-        raise ValueError(f"rows must be a list of row numbers, not {found.dtype}{list(found.shape)}")
-    chosen = found.astype(np.int64)
-    if chosen.size and not 0 <= int(chosen.min()) <= int(chosen.max()) < count:
-        raise ValueError(f"rows must lie in [0, {count})")
-    if len(np.unique(chosen)) != len(chosen):
+def _require_distinct(rows: Rows) -> Rows:
+    if len(np.unique(rows)) != len(rows):
         raise ValueError("rows must not repeat; to see a record more often, give weights")
-    return chosen
+    return rows
 
 
 def _row_weights(dataset: ShardDataset, weights: Weights) -> npt.NDArray[np.float64]:
-    if not isinstance(weights, Mapping):
-        given = np.asarray(weights, dtype=np.float64)
-        if given.shape != (len(dataset),):
-            raise ValueError(f"weights must be one a row, {len(dataset)} of them, not {list(given.shape)}")
-        return given
-    names = [name for name, field in dataset.contract.fields.items() if field.kind == "label"]
-    if len(names) != 1:
-        raise ValueError("weights by class need one label field; give one weight a row instead")
-    field: Any = dataset.contract.fields[names[0]]  # Any: a label field, whose attributes Field has not
-    classes = field.classes or [str(number) for number in range(field.num_classes)]
+    """Return one weight a row, in an array of their own: torch takes none that runs backwards or is read-only."""
+    if isinstance(weights, Mapping):
+        return _weights_by_class(dataset, weights)
+    given = np.array(weights, dtype=np.float64)
+    if given.shape != (len(dataset),):
+        raise ValueError(f"weights must be one a row, {len(dataset)} of them, not {list(given.shape)}")
+    return given
+
+
+def _weights_by_class(dataset: ShardDataset, weights: Mapping[str, float]) -> npt.NDArray[np.float64]:
+    field, label = the_label_field(dataset)
+    classes = label.classes or [str(number) for number in range(label.count)]
     unknown = next((name for name in weights if name not in classes), None)
     missing = next((name for name in classes if name not in weights), None)
     if unknown is not None or missing is not None:
         problem = f"{unknown!r} is no class" if unknown is not None else f"there is none for {missing!r}"
         raise ValueError(f"weights by class: {problem}; the classes are {', '.join(classes[:20])}")
     by_number = np.array([weights[name] for name in classes], dtype=np.float64)
-    row_weights: npt.NDArray[np.float64] = by_number[np.asarray(dataset.column(names[0]))]
+    row_weights: npt.NDArray[np.float64] = by_number[np.asarray(dataset.column(field))]
     return row_weights
 
 
-def _require_weights(
-    weights: npt.NDArray[np.float64], rows: npt.NDArray[np.int64] | None
-) -> npt.NDArray[np.float64]:
+def _require_weights(weights: npt.NDArray[np.float64], rows: Rows | None) -> npt.NDArray[np.float64]:
     if weights.ndim != 1 or not np.isfinite(weights).all() or (weights < 0).any():
         raise ValueError("weights must be finite numbers of 0 or more, one a row")
-    if not (weights if rows is None else weights[rows]).any():
+    with np.errstate(over="ignore"):
+        total = (weights if rows is None else weights[rows]).sum()
+    if total == 0:
         raise ValueError("weights are all 0; at least one must be more")
+    if not np.isfinite(total):
+        raise ValueError("weights must have a finite sum; only their proportions count: divide them all")
     return weights

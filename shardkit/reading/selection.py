@@ -2,17 +2,30 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from os import PathLike
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from shardkit.contract import LabelField
+from shardkit.contract import Contract, LabelField
 from shardkit.store import Store
 
 Columns = Mapping[str, npt.NDArray[Any]]
 """Name of a label or scalar field -> its values over all rows."""
 Rows = npt.NDArray[np.int64]
+
+
+class UnderContract(Protocol):
+    """A data set, as it is stored or as it is read."""
+
+    @property
+    def path(self) -> Path:
+        """Its folder."""
+
+    @property
+    def contract(self) -> Contract:
+        """What every record fits."""
 
 
 def select_rows(
@@ -36,23 +49,48 @@ def select_rows(
     return np.flatnonzero(is_chosen).astype(np.int64)
 
 
-def the_label_field(store: Store) -> tuple[str, LabelField]:
-    """Return the one label field of a data set, and its name.
+def require_rows(rows: npt.ArrayLike, count: int) -> Rows:
+    """Return rows that a caller gives, ``int64[k]``.
+
+    Args:
+        rows: Numbers of rows, in any order.
+        count: Rows of the data set.
 
     Raises:
-        LookupError: There is none, or there are several.
+        ValueError: They are no list of whole numbers, or one is not in ``[0, count)``.
     """
-    found = [(name, field) for name, field in store.contract.fields.items() if isinstance(field, LabelField)]
-    if len(found) != 1:
-        names = ", ".join(name for name, _ in found)
+    found = np.asarray(rows)
+    if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
+        raise ValueError(f"rows must be a list of row numbers, not {found.dtype}{list(found.shape)}")
+    if found.size and not 0 <= int(found.min()) <= int(found.max()) < count:
+        raise ValueError(f"rows must lie in [0, {count}), the rows of the data set")
+    return found.astype(np.int64)
+
+
+def the_label_field(data: UnderContract, name: str | None = None) -> tuple[str, LabelField]:
+    """Return a label field of a data set, and its name.
+
+    Args:
+        data: The data set.
+        name: Which one; None for the only one.
+
+    Raises:
+        LookupError: There is none of that name; or, without a name, there is none, or there are several.
+    """
+    found = {each: field for each, field in data.contract.fields.items() if isinstance(field, LabelField)}
+    names = ", ".join(found)
+    if name is not None and name not in found:
+        raise LookupError(f"{data.path}: {name!r} is no label field; these are: {names or 'none'}")
+    if name is None and len(found) != 1:
         has = f"label fields {names}: choose one with column(name)" if found else "no label field"
-        raise LookupError(f"{store.path}: the contract has {has}")
-    return found[0]
+        raise LookupError(f"{data.path}: the contract has {has}")
+    chosen = next(iter(found)) if name is None else name
+    return chosen, found[chosen]
 
 
 def _mark(store: Store, ids: Iterable[str]) -> npt.NDArray[np.bool_]:
     marked = np.zeros(len(store), dtype=np.bool_)
-    for record_id in ids:
+    for record_id in [ids] if isinstance(ids, str) else ids:
         marked[store.row_of(record_id)] = True
     return marked
 
@@ -71,12 +109,16 @@ def _class_numbers(store: Store, labels: Iterable[str | int]) -> tuple[str, list
     for label in [labels] if isinstance(labels, str) else labels:
         if isinstance(label, str) and field.classes is not None and label in field.classes:
             numbers.append(field.classes.index(label))
-        elif isinstance(label, int) and not isinstance(label, bool) and 0 <= label < field.count:
-            numbers.append(label)
+        elif _is_integer(label) and 0 <= int(label) < field.count:
+            numbers.append(int(label))
         else:
             known = ", ".join(field.classes[:20]) if field.classes else f"0 to {field.count - 1}"
             raise LookupError(f"{store.path}: field {name!r} has no class {label!r}; its classes are {known}")
     return name, numbers
+
+
+def _is_integer(label: object) -> bool:
+    return isinstance(label, int | np.integer) and not isinstance(label, bool)
 
 
 def _ask(store: Store, where: Callable[[Columns], npt.ArrayLike]) -> npt.NDArray[np.bool_]:

@@ -74,6 +74,7 @@ class ThreadedBatch:
                 self._error_at, self._error = place, error
 
 
+_starting = threading.Lock()
 Task = tuple[ThreadedBatch, int, int]
 
 
@@ -92,12 +93,13 @@ class BatchThreads:
             threading.Thread(target=_work, args=arguments, name=f"shardkit-{number}", daemon=True)
             for number in range(count)
         ]
-        torch_threads = torch.get_num_threads()
-        for thread in self._threads:
-            thread.start()
-        for _ in self._threads:
-            ready.acquire()
-        torch.set_num_threads(torch_threads)  # what they set is also what threads to come begin with
+        with _starting:
+            torch_threads = torch.get_num_threads()
+            for thread in self._threads:
+                thread.start()
+            for _ in self._threads:
+                ready.acquire()
+            torch.set_num_threads(torch_threads)  # what they set is also what threads to come begin with
         _living.add(self)
 
     def start(self, batch: ThreadedBatch) -> None:

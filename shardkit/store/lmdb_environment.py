@@ -39,10 +39,11 @@ class Environment:
             lmdb.Error: LMDB cannot read on.
         """
         try:
-            transaction = self._local.transaction
+            reader = self._local.reader
         except AttributeError:
-            transaction = self._begin()
-        value: memoryview | None = transaction.get(key)
+            reader = self._begin()
+        with reader.lock:
+            value: memoryview | None = reader.transaction.get(key)
         return value
 
     def leave_to_parent(self) -> None:
@@ -55,12 +56,13 @@ class Environment:
         self._environment: Any = None  # an lmdb.Environment; the package is not typed
         self._local = threading.local()
 
-    def _begin(self) -> Any:
+    def _begin(self) -> "_Reader":
         with _open_files.lock:
             if self._environment is None:
                 self._environment = self._open()
-        transaction = self._local.transaction = self._environment.begin(buffers=True)
-        return transaction
+            reader = self._local.reader = _Reader(self._environment.begin(buffers=True))
+            _open_files.readers.add(reader)
+        return reader
 
     def _open(self) -> Any:
         shown = self._folder.path / self._relative
@@ -91,22 +93,58 @@ class Environment:
         return status.st_dev, status.st_ino
 
 
+class _Reader:
+    """The transaction of a thread, and the lock that it holds while it looks something up."""
+
+    def __init__(self, transaction: Any) -> None:
+        self.transaction = transaction
+        self.lock = threading.RLock()  # a signal handler may fork
+
+
 class _OpenFiles:
-    """The environments of this process."""
+    """The environments of this process, and the threads that read them.
+
+    A fork waits until no thread is inside LMDB: the child could not close the file, as that waits for such threads,
+    which it does not have, and could so not open it.
+    """
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
         self.environments: weakref.WeakValueDictionary[_FileKey, Environment] = weakref.WeakValueDictionary()
+        self._held: list[_Reader] = []
+        self._forget_threads()
+
+    def hold(self) -> None:
+        """Before a fork: stop the other threads at their next look-up."""
+        self.lock.acquire()
+        self._held = list(self.readers)
+        for reader in self._held:
+            reader.lock.acquire()
+
+    def release(self) -> None:
+        """In the parent, after a fork: let them go on."""
+        for reader in self._held:
+            reader.lock.release()
+        self._held.clear()
+        self.lock.release()
 
     def leave_to_parent(self) -> None:
-        """In a forked child: drop the handles, and the lock, which a thread of the parent may hold."""
-        self.lock = threading.Lock()
+        """In a forked child: drop the handles."""
+        self._forget_threads()
         for environment in list(self.environments.values()):
             environment.leave_to_parent()
 
+    def _forget_threads(self) -> None:
+        self.lock = threading.RLock()
+        self.readers: weakref.WeakSet[_Reader] = weakref.WeakSet()
+        self._held.clear()
+
 
 _open_files = _OpenFiles()
-os.register_at_fork(after_in_child=_open_files.leave_to_parent)
+os.register_at_fork(
+    before=_open_files.hold,
+    after_in_parent=_open_files.release,
+    after_in_child=_open_files.leave_to_parent,
+)
 
 
 def share_environment(folder: DataFolder, relative: str, size: int) -> Environment:

@@ -130,14 +130,14 @@ class Store:
         return self.manifest.shards[position], row - self.starts[position]
 
     def where(self, row: int) -> str:
-        """Return how a message names a row: shard, row within the shard, id, and what was ingested last.
+        """Return how a message names a row: shard, row within the shard, id, and what was ingested, if that is clear.
 
         Raises:
             IndexError: There is no such row.
         """
         shard, shard_row = self.locate(row)
-        name = self.manifest.source.get("name")
-        source = f", ingested from {name}" if isinstance(name, str) else ""
+        name = self._only_source()
+        source = "" if name is None else f", ingested from {name}"
         path = self.path / BACKENDS[shard.backend].shard_path(shard.number)
         return f"{path}: row {shard_row} (id {self.id_of(row)!r}{source})"
 
@@ -250,6 +250,15 @@ class Store:
     def close(self) -> None:
         """Let go of the shards. Payloads handed out stay valid; reading again opens them anew."""
         self._forget_readers()
+
+    def _only_source(self) -> str | None:
+        """Return what all rows came from; None where that is unknown, or several sources were appended."""
+        source = self.manifest.source
+        ingests = source.get("ingests", [])
+        if not isinstance(ingests, list) or not all(isinstance(each, dict) for each in ingests):
+            return None
+        names = {str(each.get("name")) for each in ingests} | {str(source.get("name"))}
+        return names.pop() if len(names) == 1 and "name" in source else None
 
     def _reader(self, row: int) -> tuple[ShardReader, int]:
         self._require_row(row)

@@ -49,9 +49,18 @@ class Compose:
 
 
 def split(transform: Transform | None) -> tuple[list[ImageOp], Transform | None]:
-    """Return the image operations that are part of decoding, and what is left to do after it."""
+    """Return the image operations that are part of decoding, and what is left to do after it.
+
+    Raises:
+        TypeError: It is no transform.
+    """
     if transform is None:
         return [], None
+    if not callable(transform):
+        raise TypeError(
+            f"a transform is called with a sample, which a {type(transform).__name__} cannot be; for several, "
+            "Compose([...])"
+        )
     if isinstance(transform, ImageOp):
         return [transform], None
     if not isinstance(transform, Compose):

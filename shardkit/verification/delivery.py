@@ -5,13 +5,13 @@ It looks at batches alone, so that any loader can be checked, whoever wrote it.
 
 from collections.abc import Callable, Iterable, Sequence
 
-import numpy as np
 import numpy.typing as npt
 
 from shardkit.reading import ShardDataset
+from shardkit.reading.selection import require_rows
 from shardkit.verification.delivered_batch import Batch, read_batch
 from shardkit.verification.delivery_report import DeliveryReport
-from shardkit.verification.ledger import Ledger, Rows, StoredValues
+from shardkit.verification.ledger import Ledger, StoredValues
 
 __all__ = ["DeliveryReport", "verify_loader"]
 
@@ -59,19 +59,10 @@ def verify_loader(
         >>> assert report.ok, report.describe()
     """
     stored = StoredValues(dataset)
-    ledger = Ledger(stored, None if rows is None else _require_rows(rows, len(dataset)), may_repeat)
+    ledger = Ledger(stored, None if rows is None else require_rows(rows, len(dataset)), may_repeat)
     most = max(_ALWAYS_TAKEN, MOST_TIMES * ledger.expected)
     for number, batch in enumerate(loader):
         ledger.take(read_batch(batch, number, stored.fields, get_ids))
         if not may_repeat and max(ledger.taken, number) > most:
             return ledger.report(is_endless=True)
     return ledger.report()
-
-
-def _require_rows(rows: npt.ArrayLike, count: int) -> Rows:
-    found = np.asarray(rows)
-    if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
-        raise ValueError(f"rows must be a list of row numbers, not {found.dtype}{list(found.shape)}")
-    if found.size and not 0 <= int(found.min()) <= int(found.max()) < count:
-        raise ValueError(f"rows must lie in [0, {count}), the rows of the data set")
-    return found.astype(np.int64)

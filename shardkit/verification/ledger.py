@@ -1,5 +1,6 @@
 """The ledger of a delivery: how often each row came, in which order, and whether its values are those stored."""
 
+from array import array
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,10 +9,9 @@ import numpy.typing as npt
 
 from shardkit.errors import RecordNotFoundError
 from shardkit.reading import ShardDataset
+from shardkit.reading.selection import Rows
 from shardkit.verification.delivered_batch import DeliveredBatch, Number
 from shardkit.verification.delivery_report import IDS_LISTED, DeliveryReport
-
-Rows = npt.NDArray[np.int64]
 
 _NOBODY = -1  # the row of an id that nobody stored
 _ID_LENGTH = 200  # characters of a foreign id that are listed
@@ -76,7 +76,7 @@ class Ledger:
         self.expected = int(self._is_expected.sum())
         self.taken = 0
         self._times = np.zeros(count, dtype=np.int64)
-        self._order: list[int] = []
+        self._order = array("q")  # 8 bytes a sample: there may be as many as a data set has
         self._padded = self._batches = self._wrong = self._unknown = 0
         self._duplicates: list[str] = []
         self._unknowns: list[str] = []

@@ -5,10 +5,11 @@ from os import PathLike
 
 import numpy as np
 
-from shardkit.ingestion import ProgressBar
 from shardkit.permutation import Permutation
+from shardkit.progress_bar import ProgressBar
 from shardkit.reading import ShardDataset
-from shardkit.verification.ledger import Rows, StoredValues
+from shardkit.reading.selection import Rows
+from shardkit.verification.ledger import StoredValues
 from shardkit.verification.mixing import measure_all
 from shardkit.verification.proof import DeliveryProof, SettingResult
 from shardkit.verification.setting import plan_settings
@@ -34,9 +35,10 @@ def verify_delivery(
     """Deliver epochs of `out` with the real loaders in many settings, and compare each with what it promises.
 
     Settings are all combinations of loader, ranks, workers, tail, batch size and epoch; each of them stopped in the
-    middle and resumed; and with one tail and batch size, workers that live on over all epochs, start methods other than
-    the first, and the block order. Each compares ids, values of label and scalar fields as the shards hold them, the
-    order, and the number of steps. How classes mix in batches is measured besides.
+    middle and resumed (in smaller batches where a rank would have a single step, and not at all without two rows for
+    each rank); and with one tail and batch size, workers that live on over all epochs, start methods other than the
+    first, and the block order. Each compares ids, values of label and scalar fields as the shards hold them, the order,
+    and the number of steps. How classes mix in batches is measured besides.
 
     Args:
         out: The data set.
@@ -54,9 +56,10 @@ def verify_delivery(
         ShardkitError: A loader failed; names the setting.
         ValueError: A setting is out of its range.
     """
-    plan = plan_settings(ranks, workers, epochs, batch_sizes, start_methods)
     data = ShardDataset(out)
     rows = _choose_rows(len(data), sample)
+    length = len(data) if rows is None else len(rows)
+    plan = plan_settings(length, ranks, workers, epochs, batch_sizes, start_methods)
     stored = StoredValues(data)
     results: list[SettingResult] = []
     total = sum(map(len, plan))
@@ -66,7 +69,7 @@ def verify_delivery(
             bar.update(len(settings))
     return DeliveryProof(
         records=len(data),
-        rows=len(data) if rows is None else len(rows),
+        rows=length,
         fields=tuple(stored.fields),
         results=tuple(results),
         mixing=measure_all(data, batch_sizes, SEED),

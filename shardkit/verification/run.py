@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from shardkit.ingestion import ProgressBar, run_ordered, usable_cpus
+from shardkit.ingestion import run_ordered, usable_cpus
+from shardkit.progress_bar import ProgressBar
 from shardkit.sources import Source, open_source
 from shardkit.store import Store
 from shardkit.verification.against_source import (

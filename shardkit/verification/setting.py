@@ -64,6 +64,7 @@ class Setting:
 
 
 def plan_settings(
+    length: int,
     ranks: Sequence[int],
     workers: Sequence[int],
     epochs: int,
@@ -73,9 +74,18 @@ def plan_settings(
     """Return the settings to try; those that one loader delivers in turn stand together.
 
     They are all combinations of loader, ranks, workers, tail, batch size and epoch, and each of them in epoch 0
-    resumed. The rest is tried with one tail and batch size and the most workers: persistent workers over all epochs for
-    each loader and number of ranks; start methods other than the first, in which these and resuming are what matters,
-    as a start can take seconds; and the block order for each loader.
+    resumed, in batches small enough to stop between two of them (without two rows for each rank there are none). The
+    rest is tried with one tail and batch size and the most workers: persistent workers over all epochs for each loader
+    and number of ranks; start methods other than the first, in which these and resuming are what matters, as a start
+    can take seconds; and the block order for each loader.
+
+    Args:
+        length: Rows to deliver.
+        ranks: Numbers of ranks, each 1 or more.
+        workers: Numbers of workers or threads of a loader, each 0 or more.
+        epochs: Epochs of each setting, 1 or more.
+        batch_sizes: Each 1 or more.
+        start_methods: Of `StartMethod`.
 
     Raises:
         ValueError: A number or a start method is out of its range, or there is none; names it.
@@ -91,15 +101,23 @@ def plan_settings(
         for world, worker, tail, batch_size in itertools.product(ranks, workers, tails, batch_sizes):
             setting = Setting(loader, world, worker, tail, batch_size, start_method=methods[0])
             plan += [(replace(setting, epoch=epoch),) for epoch in range(epochs)]
-            plan.append((replace(setting, course="resumed"),))
+            plan += _resume(setting, length)
         single = Setting(loader, 1, max(workers), tails[0], batch_sizes[0], start_method=methods[0])
         for world, method in itertools.product(ranks, methods if single.has_processes else methods[:1]):
             setting = replace(single, ranks=world, start_method=method)
             plan.append(tuple(replace(setting, epoch=each, course="persistent") for each in range(epochs)))
             if method != methods[0]:
-                plan.append((replace(setting, course="resumed"),))
+                plan += _resume(setting, length)
         plan.append((replace(single, ranks=max(ranks), shuffle="block"),))
-    return plan
+    return list(dict.fromkeys(plan))  # resumed, two batch sizes may have become the same
+
+
+def _resume(setting: Setting, length: int) -> list[tuple[Setting, ...]]:
+    """Return a setting resumed, in batches that leave every rank two steps or more; nothing if no batches do."""
+    most = length // (2 * setting.ranks)
+    if most < 1:
+        return []
+    return [(replace(setting, course="resumed", batch_size=min(setting.batch_size, most)),)]
 
 
 def _require_numbers(name: str, numbers: Sequence[int], least: int) -> None:

@@ -18,9 +18,10 @@ from shardkit.reading import (
     collate,
     epoch_order,
 )
+from shardkit.reading.selection import Rows
 from shardkit.verification.delivered_batch import read_batch
 from shardkit.verification.delivery import MOST_TIMES
-from shardkit.verification.ledger import Ledger, Rows, StoredValues
+from shardkit.verification.ledger import Ledger, StoredValues
 from shardkit.verification.proof import SettingResult
 from shardkit.verification.setting import Setting
 
@@ -137,12 +138,8 @@ class _Check:
         self.setting = setting
         self.parts = _partitions(len(chosen), setting.ranks, setting.batch_size, setting.tail)
         self.step = len(self.parts[0]) // 2
-        world, batch_size, start = (
-            setting.ranks % 3 + 1,
-            setting.batch_size // 2 + 1,
-            self.parts[0].end(self.step),
-        )
-        self.rest = _partitions(len(chosen), world, batch_size, setting.tail, start)
+        world, batch_size = setting.ranks % 3 + 1, setting.batch_size // 2 or 2
+        self.rest = _partitions(len(chosen), world, batch_size, setting.tail, self.parts[0].end(self.step))
         last = self.rest if setting.course == "resumed" else self.parts
         self._dropped = last[0].remainder if setting.tail == "drop" else 0
         self._stored = stored

@@ -172,7 +172,7 @@ def test_a_fifo_is_not_waited_for(raw: Path, tmp_path: Path) -> None:
     assert "not-a-file" in complaint(shardkit("ingest", raw, tmp_path / "out"), 1)
 
 
-@pytest.mark.parametrize("command", ["verify", "info", "get", "bench"])
+@pytest.mark.parametrize("command", ["verify", "info", "get", "bench", "doctor"])
 def test_a_folder_without_a_manifest(tmp_path: Path, command: str) -> None:
     more = ["some-id"] if command == "get" else []
     assert str(tmp_path) in complaint(shardkit(command, tmp_path, *more), 2)

@@ -2,10 +2,14 @@
 
 import copy
 import itertools
+import multiprocessing
 import os
 import pickle
 import shutil
-from collections.abc import Callable
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -229,6 +233,13 @@ def test_damaged_records_are_left_out_and_named_if_they_are_to_be_skipped(
     data = ShardDataset(path, **options)
     assert data.skipped == ["r9"]
     assert data[9] is None
+    plain = ShardDataset(path, fields=fields)
+    for row in (8, 10):
+        for name, value in plain[row].items():
+            assert_same(data[row][name], value)
+        assert {name: (type(value), value) for name, value in data.read(row).items()} == {
+            name: (type(value), value) for name, value in plain.read(row).items()
+        }
     with pytest.raises(CorruptShardError, match=r"'r9'.*'vector'"):
         data.read(9)
     with pytest.raises(CorruptShardError, match=r"'r9'.*'vector'"):
@@ -389,6 +400,77 @@ def test_a_copy_reads_its_own_when_it_is_first_used(
     assert first[9]["caption"] == "caption 09"
     with pytest.raises(CorruptShardError, match="'r9'"):
         second[5]
+
+
+@pytest.fixture
+def threads_take_turns() -> Iterator[None]:
+    """Threads give way to each other all the time."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("threads_take_turns")
+@pytest.mark.parametrize("preload", [False, True])
+def test_threads_that_use_a_copy_first_at_once_open_it_once(
+    sound: dict[str, Path], backend: str, preload: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = pickle.loads(pickle.dumps(ShardDataset(sound[backend], preload=preload)))
+    payloads, read = Store.payloads, []
+
+    def note(store: Store, row: int, columns: Any) -> Any:
+        read.append(row)
+        return payloads(store, row, columns)
+
+    count = 4
+    start = threading.Barrier(count)
+
+    def first_use(row: int) -> tuple[Any, str, Any]:
+        start.wait()
+        return data.slice(row, "vector", ...), data[row]["caption"], data.ids
+
+    monkeypatch.setattr(Store, "payloads", note)
+    with ThreadPoolExecutor(count) as pool:
+        parts, captions, ids = zip(*pool.map(first_use, range(count)), strict=True)
+    assert all(each is ids[0] for each in ids)
+    assert read.count(count) == (2 if preload else 0)  # for the sizes of what it holds, and for that itself
+    assert [part.flat[0] for part in parts] == list(range(count))
+    assert list(captions) == [f"caption {row:02}" for row in range(count)]
+
+
+def read_one(data: ShardDataset) -> None:
+    sample = data[3]
+    if sample is None or sample["caption"] != "caption 03":
+        raise ValueError(f"is {sample}")
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_process_forked_while_a_thread_preloads_reads_its_own(
+    sound: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = pickle.loads(pickle.dumps(ShardDataset(sound["memmap"], preload=True)))
+    payloads, parent = Store.payloads, os.getpid()
+    is_reading, may_go_on = threading.Event(), threading.Event()
+
+    def wait(store: Store, row: int, columns: Any) -> Any:
+        if os.getpid() == parent:
+            is_reading.set()
+            may_go_on.wait()
+        return payloads(store, row, columns)
+
+    monkeypatch.setattr(Store, "payloads", wait)
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(read_one, data)
+        is_reading.wait()
+        child = multiprocessing.get_context("fork").Process(target=read_one, args=(data,), daemon=True)
+        child.start()
+        child.join(30)
+        exit_status = child.exitcode
+        may_go_on.set()
+        reading.result()
+    child.kill()
+    assert exit_status == 0
 
 
 @needs_smaps

@@ -1,12 +1,16 @@
 """A state counts for one iteration, whichever loader begins it, however late its workers are, and for no other."""
 
+import copy
 import itertools
+import multiprocessing
+import pickle
 import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
@@ -20,7 +24,7 @@ from shardkit import (
     collate,
     ingest,
 )
-from shardkit.errors import TransformError
+from shardkit.errors import StateError, TransformError
 
 BATCHES = 13
 IN_WORKERS = {"batch_size": None, "num_workers": 2, "multiprocessing_context": "fork"}
@@ -161,3 +165,123 @@ def test_the_widest_seeds_are_seeds(path: Path, seed: int) -> None:
     for beyond in (-(2**63) - 1, 2**63):
         with pytest.raises(ValueError, match="seed"):
             ShardIterableDataset(path, 50, seed=beyond)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_state_is_taken_up_where_the_loop_sets_torchs_seed_anew(path: Path, workers: int) -> None:
+    data = ShardIterableDataset(path, 8, tail="exact")
+    whole = ids(data)
+
+    def begin() -> DataLoader[Any]:
+        seeded = torch.Generator().manual_seed(42)
+        return DataLoader(data, None, num_workers=workers, multiprocessing_context="fork", generator=seeded)
+
+    first = ids(itertools.islice(begin(), 5))
+    data.load_state_dict(data.state_dict(step=5))
+    assert first + ids(begin()) == whole
+    assert ids(begin()) == whole
+
+
+@pytest.mark.parametrize("twin", [copy.copy, copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))])
+def test_a_copy_goes_on_where_the_original_would(path: Path, twin: Any) -> None:
+    data = resumed(path)
+    other = twin(data)
+    assert len(ids(other)) == len(ids(data)) == 8
+    assert len(ids(other)) == BATCHES
+    other.set_epoch(1)
+    assert data.epoch == 0
+
+
+@pytest.mark.parametrize("twin", [copy.copy, copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))])
+def test_a_copy_has_weights_of_its_own_which_reach_its_workers(path: Path, twin: Any) -> None:
+    data = ShardIterableDataset(path, 8, weights=[1.0] * 101)
+    other = twin(data)
+    loader = DataLoader(other, **IN_WORKERS, persistent_workers=True)
+    ids(loader)
+    other.set_weights({f"r{row}": float(row == 5) for row in range(101)})
+    other.set_epoch(1)
+    assert set(itertools.chain(*ids(loader))) == {"r5"}
+    assert set(itertools.chain(*ids(data))) != {"r5"}
+
+
+def test_a_state_speaks_of_the_weights_with_which_its_iteration_began(path: Path) -> None:
+    data = ShardLoader(path, 8, 1, weights=[1.0] * 101)
+    batches = iter(data)
+    next(batches)
+    data.set_weights({"r5": 9.0})
+    next(batches)
+    with pytest.raises(StateError, match="weights"):
+        data.load_state_dict(data.state_dict())
+
+
+def test_a_rank_of_a_launcher_that_nobody_numbered_is_an_error(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    data = ShardIterableDataset(path, 8)  # torch.distributed may be initialised later
+    with pytest.raises(ValueError, match="init_process_group"):
+        next(iter(data))
+    assert len(ids(ShardIterableDataset(path, 8, rank=0, world_size=1))) == BATCHES
+
+
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # by torchdata
+def test_a_stateful_loader_goes_on_after_an_epoch_whose_rest_was_dropped(path: Path) -> None:
+    def start() -> tuple[Any, Any]:
+        records = ShardDataset(path)
+        sampler = ShardSampler(records, 8, tail="drop")
+        context = {"num_workers": 2, "multiprocessing_context": "fork"}
+        return StatefulDataLoader(records, batch_sampler=sampler, collate_fn=collate, **context), sampler
+
+    loader, sampler = start()
+    ids(loader)
+    state = loader.state_dict()
+    sampler.set_epoch(1)
+    expected = ids(loader)
+    loader, sampler = start()
+    loader.load_state_dict(state)
+    sampler.set_epoch(1)
+    assert ids(loader) == expected
+
+
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # by torchdata
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_epochs_after_a_resumed_one_keep_its_seed(path: Path, workers: int) -> None:
+    def start(seed: int) -> tuple[Any, Any]:
+        data = ShardIterableDataset(path, 8, seed=seed)
+        context = {"multiprocessing_context": "fork"} if workers else {}
+        return StatefulDataLoader(data, batch_size=None, num_workers=workers, **context), data
+
+    loader, _ = start(7)
+    batches = iter(loader)
+    next(batches)
+    state = loader.state_dict()
+    del batches
+    loader, data = start(0)
+    loader.load_state_dict(state)
+    ids(loader)
+    data.set_epoch(1)
+    expected = ShardIterableDataset(path, 8, seed=7)
+    expected.set_epoch(1)
+    assert ids(loader) == ids(expected)
+
+
+def count_later(data: Any, counted: Any) -> None:
+    time.sleep(0.3)
+    counted.put(len(ids(data)))
+
+
+def test_a_rank_that_is_forked_goes_on_from_where_its_parent_was_at_that_moment(path: Path) -> None:
+    data = resumed(path)
+    context = multiprocessing.get_context("fork")
+    counted = context.SimpleQueue()
+    rank = context.Process(target=count_later, args=(data, counted))
+    rank.start()
+    assert len(ids(data)) == 8
+    assert counted.get() == 8
+    rank.join()
+
+
+@pytest.mark.parametrize("given", ["out/", 3, None])
+def test_a_sampler_samples_from_a_data_set(given: Any) -> None:
+    with pytest.raises(TypeError, match=r"ShardDataset\(path\)"):
+        ShardSampler(given)

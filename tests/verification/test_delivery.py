@@ -1,7 +1,9 @@
 """What a loader delivers is held against the data set, whoever wrote the loader: planted faults are found."""
 
 import itertools
-from collections.abc import Iterator
+import shutil
+import tracemalloc
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -252,6 +254,25 @@ def test_a_loader_without_end_is_stopped_and_fails(data: ShardDataset) -> None:
     assert report.ok
 
 
+def test_the_order_takes_8_bytes_a_sample(make_set: Callable[[int], Path]) -> None:
+    data = ShardDataset(make_set(1000))
+    ids = list(data.ids)[500:]  # Python keeps one object of each small integer
+    held = []
+
+    def batches() -> Iterator[dict[str, Any]]:
+        for _ in range(20):
+            held.append(tracemalloc.get_traced_memory()[0])
+            yield {"id": ids}
+
+    tracemalloc.start()
+    try:
+        report = verify_loader(batches(), data, may_repeat=True)
+    finally:
+        tracemalloc.stop()
+    assert report.order[-1] == 999
+    assert (held[-1] - held[1]) / (18 * 500) < 16
+
+
 def test_where_nothing_is_expected_nothing_may_come(path: Path, data: ShardDataset) -> None:
     report = verify_loader(ShardIterableDataset(path, rows=[]), data, rows=[])
     assert (report.ok, report.expected, report.batches, report.order.tolist()) == (True, 0, 0, [])
@@ -264,9 +285,17 @@ def test_rows_that_the_data_set_has_not_are_refused(data: ShardDataset, rows: An
         verify_loader([], data, rows=rows)
 
 
-def test_values_are_compared_with_the_shards_and_not_the_index(data: ShardDataset) -> None:
-    assert data.stored_value(7, "label") == 2
-    assert np.isnan(data.stored_value(3, "age"))
+def test_values_are_compared_with_the_shards_and_not_the_index(path: Path, tmp_path: Path) -> None:
+    (column,) = (shutil.copytree(path, tmp_path / "out") / "index").rglob("*label*")
+    altered = bytearray(column.read_bytes())
+    altered[-8:] = (3).to_bytes(8, "little")
+    column.write_bytes(altered)
+    data = ShardDataset(tmp_path / "out")
+    assert (data.labels[100], data.stored_value(100, "label")) == (3, 0)
+    report = verify_loader([{"id": list(data.ids), "label": data.labels}], data)
+    assert (report.wrong, report.wrong_values) == (1, ("r100: label: delivered 3, stored 0",))
+    from_shards = [row % 5 for row in range(COUNT)]
+    assert verify_loader([{"id": list(data.ids), "label": from_shards}], data).ok
 
 
 def test_a_report_is_a_json_object(data: ShardDataset) -> None:

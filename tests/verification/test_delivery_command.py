@@ -143,6 +143,36 @@ def test_wrong_use_exits_2_and_names_the_option(
     assert named in " ".join(err.split())
 
 
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("--ranks", "banana"), "--ranks"),
+        (("--ranks", "1,2,3"), "--ranks"),
+        (("--epochs", "2"), "--epochs"),
+        (("--batch-size", "8"), "--batch-size"),
+        (("--start-methods", "fork"), "--start-methods"),
+        (("--sample", "5"), "--sample"),
+    ],
+)
+def test_options_of_the_proof_of_delivery_are_refused_without_it(
+    path: Path, command: Command, arguments: tuple[str, ...], named: str
+) -> None:
+    status, out, err = command("verify", path, *arguments)
+    assert (status, out) == (2, "")
+    assert f"{named} is of the proof of delivery: add --delivery" in " ".join(err.split())
+
+
+@pytest.mark.parametrize("workers", ["1,9", "-1", "two", ""])
+def test_what_is_stored_is_verified_with_one_number_of_workers(
+    path: Path, command: Command, workers: str
+) -> None:
+    status, out, err = command("verify", path, "--workers", workers)
+    assert (status, out) == (2, "")
+    assert "--workers takes" in " ".join(err.split())
+    status, out, _ = command("verify", path, "--workers", "0")
+    assert (status, out.splitlines()[-1]) == (0, f"{path}: 101 records: all well")
+
+
 def test_classes_that_stick_together_in_block_order_bring_a_hint(tmp_path: Path, command: Command) -> None:
     contract = Contract({"kind": LabelField(num_classes=4)})
     records = ({"id": f"r{row}", "kind": row // 2500} for row in range(10_000))

@@ -64,7 +64,9 @@ def test_the_real_loaders_pass_at_every_size(make_set: Callable[[int], Path], co
 
 def test_every_combination_is_tried_and_the_rest_once() -> None:
     plan = [
-        setting for together in plan_settings([1, 2, 3], [0, 2], 2, [64], ["fork"]) for setting in together
+        setting
+        for together in plan_settings(1000, [1, 2, 3], [0, 2], 2, [64], ["fork"])
+        for setting in together
     ]
     assert len(set(plan)) == len(plan) == 183
     for course, count in (
@@ -83,7 +85,9 @@ def test_every_combination_is_tried_and_the_rest_once() -> None:
 
 def test_other_start_methods_are_tried_where_processes_are_started() -> None:
     plan = [
-        each for together in plan_settings([1, 2], [0, 1], 2, [4], ["spawn", "fork"]) for each in together
+        each
+        for together in plan_settings(100, [1, 2], [0, 1], 2, [4], ["spawn", "fork"])
+        for each in together
     ]
     assert len(set(plan)) == len(plan)
     assert {each.start_method for each in plan if not each.has_processes} == {"spawn"}
@@ -93,6 +97,41 @@ def test_other_start_methods_are_tried_where_processes_are_started() -> None:
         for loader, ranks in itertools.product(["iterable", "sampler"], [1, 2])
         for course, epoch in [("persistent", 0), ("persistent", 1), ("resumed", 0)]
     }
+
+
+def resumed(proof: DeliveryProof) -> list[SettingResult]:
+    return [result for result in proof.results if result.setting.course == "resumed"]
+
+
+@pytest.mark.parametrize("count", [1, 3, 50])
+def test_a_resumed_setting_stops_between_two_batches(
+    make_set: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    stops: list[int] = []
+    load = ShardSampler.load_state_dict
+
+    def note(sampler: ShardSampler, state: dict[str, Any]) -> None:
+        stops.append(state["position"])
+        load(sampler, state)
+
+    monkeypatch.setattr(ShardSampler, "load_state_dict", note)
+    proof = verify_delivery(make_set(count), ranks=[1, 2], workers=[0], epochs=1, batch_sizes=[64, 100])
+    assert failures(proof) == []
+    assert {(result.setting.ranks, result.setting.batch_size) for result in resumed(proof)} == {
+        1: set(),
+        3: {(1, 1)},
+        50: {(1, 25), (2, 12)},
+    }[count]
+    assert len(resumed(proof)) == len({result.setting for result in resumed(proof)})
+    assert all(0 < stop < count for stop in stops)
+    assert bool(stops) == (count > 1)
+
+
+def test_where_a_rank_has_two_steps_the_batch_size_of_a_resumed_setting_is_that_asked_for(path: Path) -> None:
+    proof = verify_delivery(path, ranks=[2], workers=[0], epochs=1, batch_sizes=[25, 26])
+    assert {result.setting.batch_size for result in resumed(proof)} == {25}
+    proof = verify_delivery(path, ranks=[2], workers=[0], epochs=1, batch_sizes=[24])
+    assert {result.setting.batch_size for result in resumed(proof)} == {24}
 
 
 def test_a_setting_is_named_in_a_few_words() -> None:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import torch
 
+from shardkit.reading.handed_out import HandedOut, follow, state_keeper
 from shardkit.reading.timing import Timing
 
 
@@ -37,10 +38,13 @@ class DevicePrefetcher:
     loader's iterator, which ends its workers. An error of the loader is raised in place of the batch that
     failed, after the ones before it.
 
+    The loader is ahead of the training loop, and so is its state: save and load that of the prefetcher.
+
     Example:
         >>> batches = DevicePrefetcher(loader, "cuda", transform=Normalize(mean, std))
         >>> for batch in batches:
         ...     loss = model(batch["image"])
+        ...     checkpoint = batches.state_dict()
         >>> print(f"waited {batches.timing.waited:.1f} s for data, used them for {batches.timing.used:.1f} s")
 
     Args:
@@ -71,6 +75,7 @@ class DevicePrefetcher:
         self.depth = depth
         self.timing = Timing()
         self._transform = transform
+        self._handed_out = HandedOut(loader)
 
     def __len__(self) -> int:
         """Number of batches of the loader.
@@ -86,26 +91,61 @@ class DevicePrefetcher:
         Raises:
             TypeError: None of them takes one.
         """
-        data, sampler = getattr(self.loader, "dataset", None), getattr(self.loader, "sampler", None)
-        takers = [taker for taker in (self.loader, data, sampler) if hasattr(taker, "set_epoch")]
+        names = ("dataset", "sampler", "batch_sampler")
+        parts: list[Any] = [getattr(self.loader, name, None) for name in names]
+        takers: list[Any] = [taker for taker in (self.loader, *parts) if hasattr(taker, "set_epoch")]
         if not takers:
             raise TypeError(f"{type(self.loader).__name__} takes no epoch, nor does its data set or sampler")
         for taker in takers:
-            taker.set_epoch(epoch)  # type: ignore[union-attr]  # hasattr has said so
+            taker.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what was delivered up to the batch handed out last, whatever the loader has made or given since.
+
+        It is a state of the loader, its batch sampler or its data set, whichever has one, and may be loaded there too:
+        a `ShardLoader`, `ShardSampler` or `ShardIterableDataset`, the latter two also behind a DataLoader with workers,
+        or torchdata's StatefulDataLoader.
+
+        Raises:
+            TypeError: None of them has a state.
+        """
+        return self._handed_out.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state: the next iteration begins after the batch that had been handed out last.
+
+        Raises:
+            TypeError: Neither the loader nor its batch sampler or data set has a state.
+            StateError: It was saved with another data set, generation or sampling, or is none.
+        """
+        state_keeper(self.loader).load_state_dict(state)
+        self._handed_out = HandedOut(self.loader)
 
     def __iter__(self) -> Iterator[Any]:  # Any: the loader decides what a batch is
         self.timing = Timing()
-        batches = self._on_device(self.timing)
-        return self.timing.watch(batches if self._transform is None else map(self._transform, batches))
+        is_ahead = self.device.type == "cuda" and self.depth > 1
+        handed_out = follow(self.loader, is_ahead=is_ahead)
+        batches = self._on_device(self.timing, handed_out)
+        if self._transform is not None:
+            batches = map(self._transform, batches)
+        return self.timing.watch(self._note(batches, handed_out))
 
-    def _on_device(self, timing: Timing) -> Iterator[Any]:
+    def _note(self, batches: Iterator[Any], handed_out: HandedOut) -> Iterator[Any]:
+        self._handed_out = handed_out
+        for batch in batches:
+            handed_out.add()
+            yield batch
+            del batch  # as in `Timing.watch`
+        handed_out.end()
+
+    def _on_device(self, timing: Timing, handed_out: HandedOut) -> Iterator[Any]:
         if self.device.type == "cpu":
             return iter(self.loader)
         if self.device.type == "cuda":
-            return self._ahead(SideStream(self.device, timing))
+            return self._ahead(SideStream(self.device, timing), handed_out)
         return (_copy(batch, self.device) for batch in self.loader)
 
-    def _ahead(self, stream: "SideStream") -> Iterator[Any]:
+    def _ahead(self, stream: "SideStream", handed_out: HandedOut) -> Iterator[Any]:
         copies: deque[Copy] = deque()
         failure: Exception | None = None
         batches = iter(self.loader)
@@ -113,7 +153,7 @@ class DevicePrefetcher:
         while True:
             while not ended and len(copies) < self.depth:
                 try:
-                    copies.append(stream.start(next(batches)))
+                    copies.append(stream.start(_pull(batches, handed_out)))
                 except StopIteration:
                     ended = True
                 except Exception as error:  # whatever the loader raises is raised again, in its turn
@@ -166,6 +206,12 @@ class SideStream:
         current.wait_event(begun.done)
         _record(begun.batch, current)
         return begun.batch
+
+
+def _pull(batches: Iterator[Any], handed_out: HandedOut) -> Any:
+    batch = next(batches)
+    handed_out.pull()
+    return batch
 
 
 def _timed_event() -> Any:

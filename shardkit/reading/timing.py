@@ -22,6 +22,9 @@ class Timing:
         self._copies: deque[tuple[Any, Any]] = deque()  # Any: torch.cuda.Event is untyped
         self._copies_waited = 0.0
 
+    def __repr__(self) -> str:
+        return f"<Timing: {self.batches} batches, waited {self.waited:.3f} s, used {self.used:.3f} s>"
+
     @property
     def device_waited(self) -> float:
         """Seconds in which a CUDA device had nothing left to do before a batch was copied; waits for the device.

@@ -1,16 +1,32 @@
 """DevicePrefetcher: order of waits with stand-ins for CUDA, and the real thing where there is a GPU."""
 
+import itertools
 import time
 import weakref
 from collections import OrderedDict, namedtuple
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from rank_loaders import ids, iterable, ordered_ids, sampler, threads
+from torch.utils.data import DataLoader
+from torchdata.stateful_dataloader import StatefulDataLoader
 
-from shardkit.reading import DevicePrefetcher
+from shardkit.contract import Contract, LabelField
+from shardkit.errors import StateError
+from shardkit.ingestion import ingest
+from shardkit.reading import (
+    DevicePrefetcher,
+    ShardDataset,
+    ShardIterableDataset,
+    ShardLoader,
+    ShardSampler,
+    collate,
+)
 
 Pair = namedtuple("Pair", ["left", "right"])
 
@@ -254,3 +270,179 @@ def test_the_time_that_a_device_waits_for_copies_is_added_up(cuda: FakeCuda) -> 
     list(batches)
     # the copies are over at 1, 2 and 3 s, and the stream always asks at 1.5 s
     assert batches.timing.device_waited == pytest.approx(0 + 0.5 + 1.5)
+
+
+# --- the state of a loader that is ahead ------------------------------------------------------------------------------
+
+EPOCH = 1
+LOADERS = {
+    "iterable": iterable,
+    "iterable-workers": partial(iterable, workers=2),
+    "sampler": sampler,
+    "sampler-workers": partial(sampler, workers=2),
+    "threads": threads,
+}
+PLACES = [("cpu", 2), ("meta", 2), ("cuda:0", 1), ("cuda:0", 2), ("cuda:0", 4)]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("device") / "out"
+    records = [{"id": f"r{row}", "label": 0} for row in range(11)]
+    ingest(records, out, Contract({"label": LabelField(num_classes=1)}), workers=0, records_per_shard=4)
+    return out
+
+
+@pytest.fixture(scope="module")
+def whole(path: Path) -> list[list[str]]:
+    """The six batches of the epoch."""
+    order = ordered_ids(ShardDataset(path), seed=0, epoch=EPOCH)
+    return [order[first : first + 2] for first in range(0, len(order), 2)]
+
+
+@pytest.mark.parametrize(("device", "depth"), PLACES)
+@pytest.mark.parametrize("way", LOADERS)
+def test_a_state_at_any_batch_leaves_what_was_not_handed_out(
+    path: Path, whole: list[list[str]], cuda: FakeCuda, way: str, device: str, depth: int
+) -> None:
+    def begin() -> DevicePrefetcher:
+        return DevicePrefetcher(LOADERS[way](path, batch_size=2, tail="exact").loader, device, depth)
+
+    batches = begin()
+    batches.set_epoch(EPOCH)
+    states = [batches.state_dict(), *(batches.state_dict() for _ in batches), batches.state_dict()]
+    assert [state["position"] for state in states] == [0, 2, 4, 6, 8, 10, 11, 11]
+    again = begin()
+    for taken, state in enumerate(states):
+        again.load_state_dict(state)
+        assert again.state_dict() == state
+        assert ids(again) == whole[taken:]
+        assert again.state_dict() == states[-1]
+        again.load_state_dict(state)
+        assert again.state_dict() == state
+
+
+@pytest.mark.parametrize("way", LOADERS)
+def test_stopping_after_every_batch_and_going_on_loses_nothing(
+    path: Path, whole: list[list[str]], cuda: FakeCuda, way: str
+) -> None:
+    batches = DevicePrefetcher(LOADERS[way](path, batch_size=2, tail="exact").loader, "cuda:0")
+    batches.set_epoch(EPOCH)
+    made = []
+    for _ in whole:
+        made += ids(itertools.islice(batches, 1))
+        batches.load_state_dict(batches.state_dict())
+    assert made == whole
+    batches.set_epoch(EPOCH)
+    assert ids(batches) == []
+    assert ids(batches) == whole
+
+
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # by torchdata
+@pytest.mark.parametrize(
+    ("workers", "device", "depth"), [*((0, *place) for place in PLACES), (2, "cpu", 2), (2, "cuda:0", 4)]
+)
+@pytest.mark.parametrize("kind", ["iterable", "sampler"])
+def test_a_stateful_loader_is_saved_as_of_the_batch_handed_out(
+    path: Path, whole: list[list[str]], cuda: FakeCuda, kind: str, workers: int, device: str, depth: int
+) -> None:
+    def begin() -> DevicePrefetcher:
+        options = {"num_workers": workers} | ({"multiprocessing_context": "fork"} if workers else {})
+        if kind == "iterable":
+            data = ShardIterableDataset(path, 2, tail="exact", fields=[])
+            return DevicePrefetcher(StatefulDataLoader(data, batch_size=None, **options), device, depth)
+        rows = ShardDataset(path, fields=[])
+        some = ShardSampler(rows, 2, tail="exact")
+        loader = StatefulDataLoader(rows, batch_sampler=some, collate_fn=collate, **options)
+        return DevicePrefetcher(loader, device, depth)
+
+    batches = begin()
+    batches.set_epoch(EPOCH)
+    for taken, state in enumerate([batches.state_dict() for _ in batches], start=1):
+        again = begin()
+        again.load_state_dict(state)
+        assert ids(again) == whole[taken:]
+    again = begin()
+    again.load_state_dict(batches.state_dict())  # of the end: torchdata begins another epoch
+    for each in (batches, again):
+        each.set_epoch(EPOCH + 1)
+    assert ids(again) == ids(batches)
+
+
+def test_a_batch_that_its_transform_fails_on_is_not_counted(path: Path, cuda: FakeCuda) -> None:
+    def fail(batch: Any) -> Any:
+        raise ZeroDivisionError("nothing to divide")
+
+    batches = DevicePrefetcher(ShardLoader(path, 2, fields=[], tail="exact"), "cuda:0", transform=fail)
+    with pytest.raises(ZeroDivisionError):
+        next(iter(batches))
+    assert batches.state_dict()["position"] == 0
+
+
+def test_the_state_is_that_of_an_epoch_or_position_set_on_the_source_itself(
+    path: Path, cuda: FakeCuda
+) -> None:
+    loader, data = iterable(path, 1, batch_size=2, tail="exact")
+    batches = DevicePrefetcher(loader, "cuda:0")
+    for _ in itertools.islice(batches, 3):
+        state = batches.state_dict()
+    data.set_epoch(1)
+    assert (batches.state_dict()["epoch"], batches.state_dict()["position"]) == (1, 0)
+    data.load_state_dict(state)
+    assert batches.state_dict() == state
+
+
+def test_weights_that_change_meanwhile_do_not_reset_the_count(path: Path) -> None:
+    loader = ShardLoader(path, 2, fields=[], weights=[1] * 11)
+    batches = DevicePrefetcher(loader, "cpu")
+    for _ in itertools.islice(batches, 2):
+        loader.set_weights({"r3": 5})
+    assert batches.state_dict()["position"] == 4
+
+
+def test_every_rank_says_that_its_epoch_is_over_though_some_make_a_step_less(
+    path: Path, cuda: FakeCuda
+) -> None:
+    for rank in range(3):
+        loader, _ = iterable(path, 1, batch_size=3, tail="exact", rank=rank, world_size=3)
+        batches = DevicePrefetcher(loader, "cuda:0")
+        ids(batches)
+        assert batches.state_dict()["position"] == 11
+
+
+def test_what_has_no_state_is_refused_by_name(path: Path) -> None:
+    batches = DevicePrefetcher(DataLoader([1, 2]), "cpu")
+    assert len(list(batches)) == 2
+    with pytest.raises(
+        TypeError, match="DataLoader has no state_dict, nor has its batch sampler or data set"
+    ):
+        batches.state_dict()
+    with pytest.raises(TypeError, match="DataLoader has no state_dict"):
+        batches.load_state_dict({})
+    with pytest.raises(StateError, match="no state"):
+        DevicePrefetcher(ShardLoader(path), "cpu").load_state_dict({})
+
+
+def test_an_epoch_reaches_a_batch_sampler(path: Path) -> None:
+    loader, source = sampler(path, batch_size=2)
+    batches = DevicePrefetcher(loader, "cpu")
+    first = ids(batches)
+    batches.set_epoch(1)
+    assert source.epoch == 1
+    assert ids(batches) != first
+
+
+def test_the_next_batch_is_waited_for_without_keeping_the_one_before() -> None:
+    made: list[weakref.ref[torch.Tensor]] = []
+
+    def loader() -> Iterator[torch.Tensor]:
+        for _ in range(2):
+            assert [batch() for batch in made] == [None] * len(made)
+            made.append(weakref.ref(batch := torch.zeros(1)))
+            yield batch
+            del batch
+
+    batches = iter(DevicePrefetcher(Replay(loader), "cpu"))
+    for _ in range(2):
+        next(batches)
+    assert len(made) == 2

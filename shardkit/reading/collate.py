@@ -5,7 +5,7 @@ In a DataLoader worker the tensors are stacked straight into shared memory, as t
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn, cast, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -57,6 +57,26 @@ class PreparedSamples(Sequence[Sample], ABC):
     @abstractmethod
     def batch(self) -> Batch:
         """Return the batch."""
+
+
+class NoSamples(PreparedSamples):
+    """The samples of a batch all of which a transform left out, where the batch would mark repeats."""
+
+    def batch(self) -> Batch:
+        """Return a batch of none."""
+        return {"id": BatchIds(), "is_pad": torch.zeros(0, dtype=torch.bool, device="cpu")}
+
+    def __len__(self) -> int:
+        return 0
+
+    @overload
+    def __getitem__(self, position: int) -> Sample: ...
+
+    @overload
+    def __getitem__(self, position: slice) -> Sequence[Sample]: ...
+
+    def __getitem__(self, position: int | slice) -> Sample | Sequence[Sample]:
+        return ()[position]
 
 
 class BatchIds(list[str]):

@@ -15,7 +15,7 @@ from shardkit.contract import Contract
 from shardkit.errors import CorruptShardError
 from shardkit.reading.allocation import Allocate, allocate, allocate_private
 from shardkit.reading.batches import BatchRows
-from shardkit.reading.collate import Sample
+from shardkit.reading.collate import NoSamples, Sample
 from shardkit.reading.decode import ops_by_field
 from shardkit.reading.guard import TransformGuard
 from shardkit.reading.marked import MarkedRows
@@ -135,7 +135,8 @@ class ShardDataset(Dataset[Sample | None]):
             batch = self.begin_batch(indices)
             batch.fill(0, len(indices))
             return batch
-        return [sample for sample in self.read_batch(indices) if sample is not None]
+        kept = [sample for sample in self.read_batch(indices) if sample is not None]
+        return kept if kept or getattr(indices, "is_pad", None) is None else NoSamples()
 
     def read_batch(self, indices: Sequence[SupportsIndex]) -> list[Sample | None]:
         """Return one item for each of `indices`: the sample, or None if it was filtered or skipped.

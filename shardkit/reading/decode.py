@@ -2,6 +2,7 @@
 
 import math
 import random
+import threading
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
@@ -16,9 +17,20 @@ from shardkit.reading.records import Records
 from shardkit.reading.stored_array import view_of
 from shardkit.transforms.compose import plan
 from shardkit.transforms.image_ops import UNUSED_RNG, ImageOp
+from shardkit.transforms.scratch import Block
 from shardkit.transforms.steps import Picture, Rendering, Size, Step
 
 T = TypeVar("T")
+
+
+class _Scratch(threading.local):
+    """Of each thread: what it picks from a shard before it goes to its places."""
+
+    def __init__(self) -> None:
+        self.block = Block()
+
+
+_scratch = _Scratch()
 _MOST_PLANNED = 4096  # sizes of pictures
 
 
@@ -115,7 +127,8 @@ class FieldReader:
         elif isinstance(places, slice):
             np.take(array, rows_in_part, out=out, mode="clip")  # all are within; "raise" would copy once more
         else:
-            out[places] = array[rows_in_part]
+            found = _scratch.block.room(len(rows) * out.dtype.itemsize).view(out.dtype)
+            out[places] = np.take(array, rows_in_part, out=found, mode="clip")
 
     def _payloads(self, rows: npt.NDArray[np.int64], dtype: "np.dtype[np.void]") -> npt.NDArray[np.void]:
         """Return payloads of some rows, each of which has the size of `dtype`."""

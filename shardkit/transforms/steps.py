@@ -14,12 +14,12 @@ import torch
 from torch.nn.functional import interpolate
 
 from shardkit.contract.images.stored import StoredImage
+from shardkit.transforms.scratch import MOST_KEPT, Block
 
 Size = tuple[int, int]
 """Height and width in pixels."""
 Picture = npt.NDArray[Any]
 _filter = torch.ops.aten._upsample_bilinear2d_aa.out
-_MOST_KEPT = 1 << 25  # bytes that a thread keeps for the next picture: one of 11 million pixels
 
 
 class Cut(NamedTuple):
@@ -160,27 +160,12 @@ def _view(samples: Picture) -> torch.Tensor:
     return torch.from_numpy(samples)[None].permute(0, 3, 1, 2)
 
 
-class _Block:
-    """Memory that is used again and again: fresh memory costs more than what is done in it."""
-
-    def __init__(self) -> None:
-        self._bytes = np.empty(0, np.uint8)
-
-    def room(self, nbytes: int) -> npt.NDArray[np.uint8]:
-        """Return ``uint8[nbytes]``, good until the next time."""
-        if nbytes > _MOST_KEPT:
-            return np.empty(nbytes, np.uint8)
-        if nbytes > len(self._bytes):
-            self._bytes = np.empty(nbytes, np.uint8)
-        return self._bytes[:nbytes]
-
-
 class _Scratch(threading.local):
     """Of each thread: where it decodes, and where it puts what it cuts out."""
 
     def __init__(self) -> None:
-        self.decoded = _Block()
-        self._cut = _Block()
+        self.decoded = Block()
+        self._cut = Block()
         self._latest: tuple[tuple[int, ...], Picture, torch.Tensor] | None = None
 
     def dense(self, shape: tuple[int, ...]) -> tuple[Picture, torch.Tensor]:
@@ -189,7 +174,7 @@ class _Scratch(threading.local):
             return self._latest[1:]
         dense = self._cut.room(math.prod(shape)).reshape(shape)
         view = _view(dense)
-        self._latest = (shape, dense, view) if dense.nbytes <= _MOST_KEPT else None
+        self._latest = (shape, dense, view) if dense.nbytes <= MOST_KEPT else None
         return dense, view
 
 

@@ -48,7 +48,7 @@ def verify_delivery(
         batch_sizes: Batch sizes.
         start_methods: How workers are started: ``"fork"``, ``"spawn"``, ``"forkserver"``. All but ``"fork"``
             take seconds to start a worker, which imports torch.
-        sample: Rows to deliver of a larger data set, chosen at random; None delivers all.
+        sample: Rows to deliver of a larger data set, chosen at random, 1 or more; None delivers all.
         progress: Show a progress bar on standard error.
 
     Raises:
@@ -78,6 +78,10 @@ def verify_delivery(
 
 def _choose_rows(count: int, sample: int | None) -> Rows | None:
     """Return some rows from all over the data set, ascending, or None for all."""
-    if sample is None or sample >= count:
+    if sample is None:
+        return None
+    if sample < 1:
+        raise ValueError(f"sample must be 1 or more, or None for all rows, not {sample}")
+    if sample >= count:
         return None
     return np.sort(Permutation(count, "rows to deliver").apply(np.arange(sample, dtype=np.int64)))

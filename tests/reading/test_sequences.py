@@ -221,3 +221,17 @@ def test_a_damaged_record_is_skipped_counted_and_named(tmp_path: Path, workers: 
     assert single.skipped == ["r10"]
     with pytest.raises(ValueError, match="on_error"):
         ShardDataset(tmp_path / "out", on_error="ignore")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("way", [iterable, sampler, threads])
+def test_a_batch_all_of_which_is_filtered_has_marks_of_none(data: Path, way: Callable[..., Any]) -> None:
+    if way is sampler:
+        dataset = ShardDataset(data, lambda sample: None, may_filter=True)
+        loader: Any = DataLoader(dataset, batch_sampler=ShardSampler(dataset, 8), collate_fn=collate)
+    else:
+        loader = way(data, batch_size=8, transform=lambda sample: None, may_filter=True)
+    batches = list(loader)
+    assert len(batches) == 13
+    for batch in batches:
+        assert set(batch) == {"id", "is_pad"}
+        assert len(batch["id"]) == len(batch["is_pad"]) == 0

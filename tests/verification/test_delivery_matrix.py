@@ -322,3 +322,9 @@ def test_a_worker_that_dies_is_an_error_of_the_setting_too(path: Path, plant: Ca
     plant(LosesItsWorker)
     with pytest.raises(WorkerError, match=r"threads, 1 rank, 0 threads, .*: DataLoader worker .* exited"):
         verify_delivery(path, **SMALL)
+
+
+@pytest.mark.parametrize("sample", [0, -5])
+def test_a_proof_of_nothing_is_refused(path: Path, sample: int) -> None:
+    with pytest.raises(ValueError, match="sample must be 1 or more"):
+        verify_delivery(path, ranks=[1], workers=[0], sample=sample)

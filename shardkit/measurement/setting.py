@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -72,33 +72,20 @@ class Work:
         Raises:
             ValueError, TypeError, ShardkitError: As for `ShardLoader`.
         """
+        asked: dict[str, Any] = {
+            "shuffle": self.shuffle,
+            "tail": "exact",
+            "rank": 0,
+            "world_size": 1,
+            "transform": self.transform,
+            "may_reshape": True,
+            "may_filter": self.may_filter,
+            "rows": self.rows,
+        }
         if setting.kind == "threads":
-            threaded = ShardLoader(
-                self.path,
-                self.batch_size,
-                setting.count,
-                shuffle=self.shuffle,
-                tail="exact",
-                rank=0,
-                world_size=1,
-                transform=self.transform,
-                may_reshape=True,
-                may_filter=self.may_filter,
-                rows=self.rows,
-            )
+            threaded = ShardLoader(self.path, self.batch_size, setting.count, **asked)
             return threaded, threaded
-        batches = ShardIterableDataset(
-            self.path,
-            self.batch_size,
-            shuffle=self.shuffle,
-            tail="exact",
-            rank=0,
-            world_size=1,
-            transform=self.transform,
-            may_reshape=True,
-            may_filter=self.may_filter,
-            rows=self.rows,
-        )
+        batches = ShardIterableDataset(self.path, self.batch_size, **asked)
         loader = DataLoader(
             batches,
             batch_size=None,

@@ -123,6 +123,7 @@ class Progress:
         """Note that an iteration of this process gave out its first batch."""
         shared = self._shared.tensor
         shared[_CLAIMED] = shared[_LOADS]
+        shared[_IS_BEGUN] = 0
 
     def claim_in(self, worker: int, iteration: Iteration, start: int) -> None:
         """Note that an iteration gave out the first batch of one of its workers, having begun at a position."""
@@ -144,7 +145,7 @@ class Progress:
 
     @property
     def is_begun_in_workers(self) -> bool:
-        """Whether a worker has begun to iterate since a state was last loaded, or another epoch was set."""
+        """Whether the latest iteration is one in workers, begun since a state was loaded or another epoch was set."""
         return bool(self._shared.tensor[_IS_BEGUN])
 
     @property

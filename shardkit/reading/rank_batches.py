@@ -139,7 +139,8 @@ class RankBatches:
             StateError: `step` is None, and the batches are made in worker processes.
             ValueError: `step` is out of its range.
         """
-        return self._state(self._position(step), self._latest).to_dict()
+        latest = self._current()
+        return self._state(self._position(step, latest), latest).to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state: the next iteration of its epoch delivers what was not delivered yet, exactly once.
@@ -189,7 +190,7 @@ class RankBatches:
     def _begin(self) -> BatchIterator:
         """Return the batches of an iteration that begins now, in this process or as one of a DataLoader's workers."""
         worker = get_worker_info()
-        if self._given is None and worker is None:
+        if self._given is None:
             Placement.known_or_alone()
         if worker is None:
             start, claim = self._progress.pending(), self._progress.claim
@@ -217,8 +218,12 @@ class RankBatches:
         )
         return self._latest
 
-    def _position(self, step: SupportsIndex | None) -> int:
-        latest = self._latest
+    def _current(self) -> BatchIterator | None:
+        """Return the iteration that states speak of, or None where it is in worker processes, or yet to begin."""
+        is_in_workers = get_worker_info() is None and self._progress.is_begun_in_workers
+        return None if is_in_workers else self._latest
+
+    def _position(self, step: SupportsIndex | None, latest: BatchIterator | None) -> int:
         if step is None:
             if latest is None and self._progress.is_begun_in_workers:
                 raise StateError(

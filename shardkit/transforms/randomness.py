@@ -42,9 +42,8 @@ class Draws:
         return xxhash.xxh3_64_intdigest(name.encode(), seed=self.key)
 
 
-_OPERATIONS = (
-    0x6F7073  # so that Python's stream, which is seeded too, does not give transforms the same numbers
-)
+# So that Python's stream, which is seeded too, does not give transforms the same numbers.
+_OPERATIONS = 0x6F7073
 
 
 class _Current(threading.local):
@@ -71,7 +70,7 @@ def sample_rng() -> np.random.Generator:
         ...     return sample | {"image": (sample["image"] * factor).clamp(0, 255).to(torch.uint8)}
     """
     if _current.seed is None:
-        return np.random.default_rng(int(torch.randint(2**63 - 1, ())))
+        return np.random.default_rng(int(torch.randint(2**63 - 1, (), device="cpu")))
     if _current.rng is None:
         _current.rng = np.random.default_rng(_current.seed)
     return _current.rng

@@ -221,6 +221,8 @@ def test_a_rank_of_a_launcher_that_nobody_numbered_is_an_error(
     data = ShardIterableDataset(path, 8)  # torch.distributed may be initialised later
     with pytest.raises(ValueError, match="init_process_group"):
         next(iter(data))
+    with pytest.raises(ValueError, match="init_process_group"):
+        next(iter(DataLoader(data, **IN_WORKERS)))
     assert len(ids(ShardIterableDataset(path, 8, rank=0, world_size=1))) == BATCHES
 
 
@@ -285,3 +287,15 @@ def test_a_rank_that_is_forked_goes_on_from_where_its_parent_was_at_that_moment(
 def test_a_sampler_samples_from_a_data_set(given: Any) -> None:
     with pytest.raises(TypeError, match=r"ShardDataset\(path\)"):
         ShardSampler(given)
+
+
+def test_a_state_speaks_of_the_latest_iteration_be_it_here_or_in_workers(path: Path) -> None:
+    data = resumed(path)
+    assert len(ids(data)) == 8
+    loader = DataLoader(data, **IN_WORKERS)
+    ids(itertools.islice(loader, 2))
+    assert data.state_dict(step=2)["position"] == 16
+    with pytest.raises(StateError, match="step="):
+        data.state_dict()
+    ids(itertools.islice(data, 3))
+    assert data.state_dict()["position"] == data.state_dict(step=3)["position"] == 24

@@ -5,6 +5,7 @@ where a batch lay that nobody holds any more. Fresh pages cost: the system clear
 for small photos takes a tenth of the time of decoding them.
 """
 
+import math
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -28,7 +29,7 @@ def allocate(shape: Shape, dtype: "np.dtype[Any]") -> torch.Tensor:
     """Return memory that can leave this process without a copy if it is a DataLoader's worker."""
     if get_worker_info() is None:
         return allocate_private(shape, dtype)
-    nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    nbytes = math.prod(shape) * dtype.itemsize
     storage = torch.UntypedStorage._new_shared(nbytes, device="cpu")  # type: ignore[no-untyped-call]  # by torch
     return torch.empty(0, dtype=_torch_dtype(dtype), device="cpu").set_(storage).view(shape)
 
@@ -51,7 +52,7 @@ class RecycledMemory:
 
     def allocate(self, shape: Shape, dtype: "np.dtype[Any]") -> torch.Tensor:
         """Return memory in the sense of `Allocate`."""
-        nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        nbytes = math.prod(shape) * dtype.itemsize
         block = self._take(nbytes)
         array = block[:nbytes].view(dtype).reshape(shape)
         # The tensor's storage refers to this very array, and so does whatever is made of the tensor: when it dies,

@@ -52,9 +52,16 @@ class IndexColumn:
 
     def add_to(self, batch: Batch, kept: list[int] | None, paddings: Paddings, ids: Sequence[str]) -> None:
         """Add a tensor: ``int64[B]`` of labels."""
+        batch[self._reader.name] = self._tensor(self._rows if kept is None else self._rows[kept])
+
+    def tensor(self) -> torch.Tensor:
+        """Return the values at all places: ``int64[B]`` of labels."""
+        return self._tensor(self._rows)
+
+    def _tensor(self, rows: Rows) -> torch.Tensor:
         index: Any = self._reader.index
-        values = torch.from_numpy(index[self._rows if kept is None else self._rows[kept]])
-        batch[self._reader.name] = values.to(torch.int64) if self._reader.field.kind == "label" else values
+        values = index[rows]
+        return torch.from_numpy(values.astype(np.int64) if self._reader.field.kind == "label" else values)
 
 
 class GatheredColumn:
@@ -92,6 +99,10 @@ class GatheredColumn:
     def value(self, place: int) -> torch.Tensor:
         """Return a part of the batch."""
         return self._tensor[place]
+
+    def tensor(self) -> torch.Tensor:
+        """Return the values at all places, ``[B, *shape]``."""
+        return self._tensor
 
     def add_to(self, batch: Batch, kept: list[int] | None, paddings: Paddings, ids: Sequence[str]) -> None:
         """Add a tensor ``[B, *shape]``."""

@@ -17,6 +17,7 @@ from shardkit.reading.allocation import Allocate, allocate, allocate_private
 from shardkit.reading.batches import BatchRows
 from shardkit.reading.collate import NoSamples, Sample
 from shardkit.reading.decode import ops_by_field
+from shardkit.reading.gathered import GatheredBatches
 from shardkit.reading.guard import TransformGuard
 from shardkit.reading.marked import MarkedRows
 from shardkit.reading.opened import OpenedData
@@ -176,6 +177,14 @@ class ShardDataset(Dataset[Sample | None]):
             self._skipped,
             memory,
         )
+
+    def begin_batches(self, batches: Sequence[BatchRows], memory: Allocate) -> GatheredBatches:
+        """Return several batches, yet to be read; for as many as `batches_at_once`, where that is more than one."""
+        return self._opened.reader.batches(batches, memory)
+
+    def batches_at_once(self, batch_size: int) -> int:
+        """Return how many batches should be read at one go: 1 where something is decoded or transformed."""
+        return 1 if self.has_transform else self._opened.reader.batches_at_once(batch_size)
 
     def get(self, record_id: str) -> Sample | None:
         """Return the sample with an id; None if the transform filtered it.

@@ -1,5 +1,6 @@
-"""From the rows of a batch to the batch itself, in parts that threads can share."""
+"""From the rows of batches to the batches themselves, in parts that threads can share."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import torch
@@ -11,8 +12,8 @@ from shardkit.reading.dataset import ShardDataset
 from shardkit.reading.row_batch import DECODED_AT_ONCE
 
 
-class BatchInTheMaking(Protocol):
-    """A batch that is filled part by part, in any order and by any thread, and then handed out."""
+class Making(Protocol):
+    """Batches that are filled part by part, in any order and by any thread, and then handed out."""
 
     @property
     def part_size(self) -> int:
@@ -25,8 +26,8 @@ class BatchInTheMaking(Protocol):
             ShardkitError: As for `ShardDataset`.
         """
 
-    def batch(self) -> Batch:
-        """Return the batch, once all its places are filled."""
+    def batches(self) -> list[Batch]:
+        """Return the batches, once all places are filled."""
 
 
 class TransformedBatch:
@@ -48,19 +49,21 @@ class TransformedBatch:
         """Read and transform the samples at the places from `begin` to `end`."""
         self._samples[begin:end] = self._dataset.read_batch(self._rows.part(begin, end))
 
-    def batch(self) -> Batch:
+    def batches(self) -> list[Batch]:
         """Return what `collate` makes of the samples."""
         batch = collate(self._samples)
         if self._rows.is_pad is not None:
             batch.setdefault(
                 "is_pad", torch.zeros(0, dtype=torch.bool, device="cpu")
             )  # all of it was filtered
-        return batch
+        return [batch]
 
 
-def begin_batch(dataset: ShardDataset, rows: BatchRows, memory: Allocate) -> BatchInTheMaking:
-    """Return the batch of some rows, yet to be filled; it has ``"is_pad"`` (``bool[B]``) if the tail is padded."""
-    return TransformedBatch(dataset, rows) if dataset.has_transform else dataset.begin_batch(rows, memory)
+def begin_run(dataset: ShardDataset, run: Sequence[BatchRows], memory: Allocate) -> Making:
+    """Return the batches of a run, yet to be filled; they have ``"is_pad"`` (``bool[B]``) if the tail is padded."""
+    if len(run) > 1:
+        return dataset.begin_batches(run, memory)
+    return TransformedBatch(dataset, run[0]) if dataset.has_transform else dataset.begin_batch(run[0], memory)
 
 
 def read_rows(dataset: ShardDataset, rows: BatchRows) -> Batch:
@@ -69,6 +72,16 @@ def read_rows(dataset: ShardDataset, rows: BatchRows) -> Batch:
     Raises:
         ShardkitError: As for `ShardDataset`.
     """
-    making = begin_batch(dataset, rows, allocate)
-    making.fill(0, len(rows))
-    return making.batch()
+    (batch,) = read_run(dataset, [rows], allocate)
+    return batch
+
+
+def read_run(dataset: ShardDataset, run: Sequence[BatchRows], memory: Allocate) -> list[Batch]:
+    """Return the batches of a run.
+
+    Raises:
+        ShardkitError: As for `ShardDataset`, of any of them.
+    """
+    making = begin_run(dataset, run, memory)
+    making.fill(0, sum(map(len, run)))
+    return making.batches()

@@ -1,16 +1,21 @@
 """The iterable data set: whole batches, shared out among ranks and workers by itself."""
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
 from os import PathLike
 from typing import Any
 
 import numpy.typing as npt
-from torch.utils.data import IterableDataset
+from torch.utils.data import IterableDataset, get_worker_info
 
-from shardkit.reading.batches import BatchIterator
+from shardkit.errors import ShardkitError
+from shardkit.reading.allocation import RecycledMemory
+from shardkit.reading.batches import BatchIterator, BatchRows
 from shardkit.reading.collate import Batch
 from shardkit.reading.dataset import OnError, ShardDataset
-from shardkit.reading.delivery import read_rows
+from shardkit.reading.delivery import read_rows, read_run
 from shardkit.reading.order import Shuffle
 from shardkit.reading.partition import Tail
 from shardkit.reading.rank_batches import RankBatches
@@ -89,24 +94,43 @@ class ShardIterableDataset(RankBatches, IterableDataset[Batch]):
         super().__init__(data, *which)
 
     def __iter__(self) -> "SampleBatches":
-        return SampleBatches(self.dataset, self._begin())
+        at_once = self.dataset.batches_at_once(self.batch_size) if get_worker_info() is None else 1
+        return SampleBatches(self.dataset, self._begin(), at_once)
 
 
 class SampleBatches(Iterator[Batch]):
-    """Reads one batch after the other. Can be saved and loaded, as StatefulDataLoader does in its workers."""
+    """Reads one batch after the other. Can be saved and loaded, as StatefulDataLoader does in its workers.
 
-    def __init__(self, dataset: ShardDataset, batches: BatchIterator) -> None:
+    Args:
+        dataset: What is read.
+        batches: Their rows.
+        at_once: Batches that are made at one go.
+    """
+
+    def __init__(self, dataset: ShardDataset, batches: BatchIterator, at_once: int) -> None:
         self._dataset = dataset
         self._batches = batches
+        self._at_once = at_once
+        self._memory = RecycledMemory(2 * len(dataset.contract.fields))
+        self._run: deque[BatchRows] = deque()
+        self._made: deque[Batch] = deque()
 
     def __next__(self) -> Batch:
-        rows = next(self._batches.ahead(), None)
-        if rows is None:
-            self._batches.finish()
-            raise StopIteration
-        batch = read_rows(self._dataset, rows)
+        if not self._run:
+            self._begin_run()
+        rows = self._run.popleft()
+        batch = self._made.popleft() if self._made else read_rows(self._dataset, rows)
         self._batches.hand_out(rows)  # and not before: one that failed was not delivered
         return batch
+
+    def _begin_run(self) -> None:
+        self._run.extend(islice(self._batches.ahead(), self._at_once))
+        if not self._run:
+            self._batches.finish()
+            raise StopIteration
+        if len(self._run) > 1:
+            with suppress(ShardkitError):  # it belongs to one of them, and comes again with that one
+                self._made.extend(read_run(self._dataset, list(self._run), self._memory.allocate))
 
     def state_dict(self) -> dict[str, int]:
         """Return where the iterator is."""
@@ -119,3 +143,5 @@ class SampleBatches(Iterator[Batch]):
             StateError: It had another number of workers.
         """
         self._batches.load_state_dict(state)
+        self._run.clear()
+        self._made.clear()

@@ -3,25 +3,27 @@
 import os
 from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from os import PathLike
 
 import numpy.typing as npt
 
+from shardkit.errors import ShardkitError
 from shardkit.reading.allocation import RecycledMemory, allocate_pinned
 from shardkit.reading.batches import BatchIterator
 from shardkit.reading.collate import Batch
 from shardkit.reading.dataset import OnError, ShardDataset
-from shardkit.reading.delivery import begin_batch
+from shardkit.reading.delivery import begin_run, read_rows
 from shardkit.reading.integer import require_integer
 from shardkit.reading.order import Shuffle
 from shardkit.reading.partition import Tail
 from shardkit.reading.rank_batches import RankBatches
 from shardkit.reading.sampling import Weights
-from shardkit.reading.threads import BatchThreads, ThreadedBatch
+from shardkit.reading.threads import BatchThreads, ThreadedRun
 from shardkit.transforms.compose import Transform
 
-_AHEAD = 2  # batches made or in the making beside the one handed out, as long as each keeps all threads busy
-_MOST_AHEAD = 16  # further ones for threads that share no batch: more of them only wait for memory
+_AHEAD = 2  # runs made or in the making beside the one handed out, as long as each keeps all threads busy
+_MOST_AHEAD = 16  # further ones for threads that share no run: more of them only wait for memory
 
 
 class ShardLoader(RankBatches):
@@ -107,31 +109,38 @@ class ShardLoader(RankBatches):
         threads = BatchThreads(self._threads)
         most = (_AHEAD + _MOST_AHEAD + 2) * len(self.dataset.contract.fields)
         memory = allocate_pinned if self._pin_memory else RecycledMemory(most).allocate
-        coming: deque[ThreadedBatch] = deque()
+        at_once = self.dataset.batches_at_once(self.batch_size)
+        coming: deque[ThreadedRun] = deque()
         try:
-            for rows in batches.ahead():
-                batch = ThreadedBatch(rows, begin_batch(self.dataset, rows, memory))
-                threads.start(batch)
-                coming.append(batch)
-                if len(coming) > _AHEAD + min(self._threads // len(batch.parts), _MOST_AHEAD):
-                    yield _take(coming, batches)
+            while run := list(islice(batches.ahead(), at_once)):
+                made = ThreadedRun(run, begin_run(self.dataset, run, memory))
+                threads.start(made)
+                coming.append(made)
+                if len(coming) > _AHEAD + min(self._threads // len(made.parts), _MOST_AHEAD):
+                    yield from self._take(coming.popleft(), batches)
             while coming:
-                yield _take(coming, batches)
+                yield from self._take(coming.popleft(), batches)
             batches.finish()
         finally:
             threads.close()
 
+    def _take(self, made: ThreadedRun, batches: BatchIterator) -> Iterator[Batch]:
+        """Yield the batches of a run, once they are finished.
 
-def _take(coming: deque[ThreadedBatch], batches: BatchIterator) -> Batch:
-    """Return the first of the batches, once it is finished.
-
-    Raises:
-        BaseException: What making it raised.
-    """
-    batch = coming.popleft()
-    made = batch.result()
-    batches.hand_out(batch.rows)
-    return made
+        Raises:
+            BaseException: What making the next one raised.
+        """
+        results: deque[Batch] = deque()
+        try:
+            results.extend(made.results())
+        except ShardkitError:
+            if len(made.run) == 1:
+                raise
+        for rows in made.run:
+            if not results:  # what was raised belongs to one of them
+                results.append(read_rows(self.dataset, rows))
+            batches.hand_out(rows)
+            yield results.popleft()
 
 
 def _usable_cpus() -> int:

@@ -49,6 +49,7 @@ class RankBatches:
 
     Attributes:
         dataset: The data set.
+        batch_size: Samples of one batch of one rank.
 
     Raises:
         TypeError: A number is not an integer; names it.
@@ -77,7 +78,7 @@ class RankBatches:
             )
         count = None if num_samples is None else require_integer("num_samples", num_samples)
         self.dataset = dataset
-        self._batch_size = require_integer("batch_size", batch_size)
+        self.batch_size = require_integer("batch_size", batch_size)
         self._shuffle = shuffle
         number = require_integer("seed", seed)
         if not -(2**63) <= number < 2**63:
@@ -252,7 +253,7 @@ class RankBatches:
     def _partition(self, start: int) -> Partition:
         placement = self._given or Placement.known() or Placement(0, 1)
         return Partition(
-            len(self._sampling), placement.rank, placement.world_size, self._batch_size, self._tail, start
+            len(self._sampling), placement.rank, placement.world_size, self.batch_size, self._tail, start
         )
 
     def _order(self, seed: int, epoch: int) -> Order:

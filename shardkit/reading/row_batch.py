@@ -93,6 +93,10 @@ class RowBatch(PreparedSamples):
         for place in prepared:
             self._is_sound(place, rows[place - begin], self._finish)
 
+    def batches(self) -> list[Batch]:
+        """Return the one batch."""
+        return [self.batch()]
+
     def batch(self) -> Batch:
         """Return the batch: what `collate` makes of the samples."""
         kept = self._kept if self._lost else None

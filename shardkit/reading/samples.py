@@ -8,8 +8,10 @@ import numpy.typing as npt
 
 from shardkit.contract import Payload
 from shardkit.reading.allocation import Allocate
+from shardkit.reading.batches import BatchRows
 from shardkit.reading.collate import PaddedSample, Sample
 from shardkit.reading.decode import FieldReader
+from shardkit.reading.gathered import GatheredBatches, batches_at_once
 from shardkit.reading.marked import MarkedRows
 from shardkit.reading.records import Records
 from shardkit.reading.row_batch import RowBatch
@@ -104,6 +106,14 @@ class SampleReader:
     ) -> RowBatch:
         """Return the samples of some rows, yet to be read; see `RowBatch`."""
         return RowBatch(self._store, self._readers, self._paddings, rows, memory, draws, is_pad, skipped)
+
+    def batches(self, batches: Sequence[BatchRows], memory: Allocate) -> GatheredBatches:
+        """Return several batches, yet to be read; see `GatheredBatches`."""
+        return GatheredBatches(self._store, self._readers, batches, memory)
+
+    def batches_at_once(self, batch_size: int) -> int:
+        """Return how many batches should be read at one go: 1 where something is decoded."""
+        return batches_at_once(self._readers, batch_size)
 
     def mark(self, sample: Sample) -> Sample:
         """Return a sample that tells `collate` how its fields are padded: the same one if none is, or if it does."""

@@ -1,43 +1,45 @@
-"""Threads that make batches: each takes parts of them from a queue, and the last part's thread finishes the batch."""
+"""Threads that make batches: each takes parts of them from a queue, and the last part's thread finishes the batches."""
 
 import atexit
 import threading
 import weakref
+from collections.abc import Sequence
 from queue import SimpleQueue
 
 import torch
 
 from shardkit.reading.batches import BatchRows
 from shardkit.reading.collate import Batch
-from shardkit.reading.delivery import BatchInTheMaking
+from shardkit.reading.delivery import Making
 
 
-class ThreadedBatch:
-    """A batch that threads make.
+class ThreadedRun:
+    """Batches that threads make: one, or several where they are made at one go.
 
     Args:
-        rows: Its rows.
+        run: Their rows.
         making: Is filled part by part.
 
     Attributes:
-        rows: Its rows.
+        run: Their rows.
         parts: Places, from begin to end, that make up the tasks of threads.
     """
 
-    def __init__(self, rows: BatchRows, making: BatchInTheMaking) -> None:
-        self.rows = rows
+    def __init__(self, run: Sequence[BatchRows], making: Making) -> None:
+        self.run = run
         self._finished = threading.Event()
-        self._made: Batch = {}
+        self._made: list[Batch] = []
         self._error: BaseException | None = None
-        self._error_at = len(rows) + 1
+        places = sum(map(len, run))
+        self._error_at = places + 1
         self._making = making
         self._lock = threading.Lock()
         size = max(1, making.part_size)
-        self.parts = [(begin, min(begin + size, len(rows))) for begin in range(0, max(1, len(rows)), size)]
+        self.parts = [(begin, min(begin + size, places)) for begin in range(0, max(1, places), size)]
         self._left = len(self.parts)
 
-    def result(self) -> Batch:
-        """Wait for all parts, and return the batch.
+    def results(self) -> list[Batch]:
+        """Wait for all parts, and return the batches, of which nothing is kept here.
 
         Raises:
             BaseException: What one of its parts raised, the one of the first place if several did.
@@ -45,14 +47,15 @@ class ThreadedBatch:
         self._finished.wait()
         if self._error is not None:
             raise self._error
-        return self._made
+        made, self._made = self._made, []
+        return made
 
-    def run(self, begin: int, end: int) -> None:
-        """Fill a part; the last one finishes the batch."""
+    def fill(self, begin: int, end: int) -> None:
+        """Fill a part; the last one finishes the batches."""
         try:
             if begin < self._error_at:  # what stands before an error may hold the one to be raised
                 self._making.fill(begin, end)
-        except BaseException as error:  # whatever it is belongs to who asked for the batch
+        except BaseException as error:  # whatever it is belongs to who asked for the batches
             self._fail(begin, error)
         with self._lock:
             self._left -= 1
@@ -63,7 +66,7 @@ class ThreadedBatch:
     def _finish(self) -> None:
         try:
             if self._error is None:
-                self._made = self._making.batch()
+                self._made = self._making.batches()
         except BaseException as error:
             self._fail(0, error)
         self._finished.set()
@@ -75,7 +78,7 @@ class ThreadedBatch:
 
 
 _starting = threading.Lock()
-Task = tuple[ThreadedBatch, int, int]
+Task = tuple[ThreadedRun, int, int]
 
 
 class BatchThreads:
@@ -102,10 +105,10 @@ class BatchThreads:
             torch.set_num_threads(torch_threads)  # what they set is also what threads to come begin with
         _living.add(self)
 
-    def start(self, batch: ThreadedBatch) -> None:
-        """Have a batch made."""
-        for begin, end in batch.parts:
-            self._tasks.put((batch, begin, end))
+    def start(self, run: ThreadedRun) -> None:
+        """Have batches made."""
+        for begin, end in run.parts:
+            self._tasks.put((run, begin, end))
 
     def close(self) -> None:
         """Let the threads finish the parts that they have begun, and no more, and end. Twice does no harm."""
@@ -123,9 +126,9 @@ def _work(tasks: "SimpleQueue[Task | None]", ready: threading.Semaphore) -> None
     torch.set_num_threads(1)
     ready.release()
     while (task := tasks.get()) is not None:
-        batch, begin, end = task
-        batch.run(begin, end)
-        del task, batch  # or a waiting thread would hold the memory of its last batch
+        run, begin, end = task
+        run.fill(begin, end)
+        del task, run  # or a waiting thread would hold the memory of its last batches
 
 
 _living: "weakref.WeakSet[BatchThreads]" = weakref.WeakSet()

@@ -27,7 +27,7 @@ from shardkit import (
     ingest,
     transforms,
 )
-from shardkit.errors import CorruptShardError, TransformError
+from shardkit.errors import CorruptShardError, ShardkitError, TransformError
 from shardkit.reading.allocation import RecycledMemory
 
 COUNT = 50
@@ -281,15 +281,47 @@ def test_a_batch_that_is_let_go_is_gone_also_where_training_is_the_slower(data: 
 
 
 def test_batches_made_ahead_do_not_grow_with_the_threads(tmp_path: Path) -> None:
-    contract = Contract.from_dict({"fields": {"x": {"type": "array", "dtype": "int64", "shape": [2]}}})
-    records = [{"id": f"r{row}", "x": np.full(2, row)} for row in range(200)]
+    contract = Contract.from_dict({"fields": {"x": {"type": "text"}}})
+    records = [{"id": f"r{row}", "x": "decoded, so each batch is made by itself"} for row in range(200)]
     path = write_records(tmp_path / "data", "memmap", contract, records)
     loader = ShardLoader(path, batch_size=2, threads=64)
     begun = []
     begin = loader.dataset.begin_batch
     loader.dataset.begin_batch = lambda *given: begun.append(1) or begin(*given)  # type: ignore[method-assign]
     next(iter(loader))
-    assert len(begun) <= 20
+    assert 2 <= len(begun) <= 20
+
+
+def test_batches_made_at_one_go_are_the_same_and_go_on_from_a_state(data: Path) -> None:
+    loader = ShardLoader(data, batch_size=4, threads=2, fields=["raw", "label"], tail="exact")
+    iterable = ShardIterableDataset(data, batch_size=4, fields=["raw", "label"], tail="exact")
+    singly = torch.utils.data.DataLoader(iterable, batch_size=None, num_workers=1)
+    expected = [(list(batch["id"]), batch["raw"], batch["label"]) for batch in singly]
+    assert len(expected) > 4
+    for batches in (loader, iterable):
+        for delivered, (ids, raw, label) in zip(batches, expected, strict=True):
+            assert list(delivered["id"]) == ids
+            assert torch.equal(delivered["raw"], raw)
+            assert torch.equal(delivered["label"], label)
+        begun = iter(batches)
+        next(begun), next(begun)
+        state = batches.state_dict()
+        resumed = ShardLoader(data, batch_size=4, threads=2, fields=["label"], tail="exact")
+        resumed.load_state_dict(state)
+        assert [list(batch["id"]) for batch in resumed] == [ids for ids, _, _ in expected[2:]]
+
+
+@pytest.mark.parametrize("way", ["iterable", "threads"])
+def test_of_batches_made_at_one_go_the_damaged_one_is_told(data: Path, way: str) -> None:
+    opened = ShardLoader if way == "threads" else ShardIterableDataset
+    batches: Any = opened(data, batch_size=8, fields=["raw"], shuffle=False, tail="exact")
+    for lost in (data / "shards").glob("00001*/*" if (data / "shards" / "00001").is_dir() else "00001*"):
+        lost.unlink()  # rows 20 to 39
+    delivered = []
+    with pytest.raises(ShardkitError, match="00001"):
+        for batch in batches:
+            delivered.append(list(batch["id"]))
+    assert delivered == [[f"r{row}" for row in range(begin, begin + 8)] for begin in (0, 8)]
 
 
 @pytest.mark.parametrize("way", ["getitems", "iterable", "threads"])

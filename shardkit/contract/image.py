@@ -14,7 +14,7 @@ from shardkit.contract.field import Checked, Field, FileContent, Layout, Payload
 from shardkit.contract.image_keys import LARGEST_JPEG_SIDE, check_image_keys, is_within, stored_size_of
 from shardkit.contract.images.examination import DECODER_WARNINGS, examine
 from shardkit.contract.images.facts import Facts, Picture
-from shardkit.contract.images.inspection import inspect
+from shardkit.contract.images.inspection import inspect_again
 from shardkit.contract.images.jpeg import JpegFacts
 from shardkit.contract.images.pixels import decode_turbo, require_decodable, require_pixels
 from shardkit.contract.images.policies import CHANNELS, Policies, conversions, deliver, delivered_size, refuse
@@ -189,7 +189,7 @@ class ImageField(Field):
 
     def _inspect_stored(self, data: bytes) -> Facts:
         """Return the header facts of a payload that may be decoded: the disk is not trusted."""
-        facts = inspect(data, complete=False)
+        facts = inspect_again(data)
         if facts.format not in self._stored_formats:
             expected = ", ".join(sorted(self._stored_formats))
             raise Violation(

@@ -134,7 +134,7 @@ class PictureColumn:
     def finish(self, place: int) -> None:
         """Decode one image into the batch."""
         row, rendering = self._prepared.pop(place)
-        self.reader.render(row, rendering, self._out[place], self._tensor[place : place + 1])
+        self.reader.render(row, rendering, self._out, self._tensor, place)
 
     def value(self, place: int) -> torch.Tensor:
         """Return a part of the batch, ``uint8[C, H, W]``."""

@@ -198,14 +198,16 @@ class FieldReader:
             self._planned[size] = plan(self._ops, size, UNUSED_RNG)
         return self._planned[size]
 
-    def render(self, row: int, rendering: Rendering, out: Picture, view: torch.Tensor) -> None:
-        """Decode a picture into its place; see `Rendering.make_in`.
+    def render(
+        self, row: int, rendering: Rendering, pictures: Picture, tensor: torch.Tensor, place: int
+    ) -> None:
+        """Decode a picture into its place among those of a batch; see `Rendering.make_in`.
 
         Raises:
             CorruptShardError: It is damaged; names shard, row, id and field.
         """
         try:
-            rendering.make_in(out, view)
+            rendering.make_in(pictures, tensor, place)
         except FormatError as error:
             raise self._damaged(row, error) from None
 

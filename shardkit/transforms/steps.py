@@ -8,7 +8,6 @@ import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import numpy.typing as npt
 import torch
 from torch.nn.functional import interpolate
@@ -87,26 +86,28 @@ class Rendering:
         samples = self._image.decode(self._least)
         return take_steps(samples, [_rescaled(self._cut, self._image, samples), *self._rest])
 
-    def make_in(self, out: Picture, view: torch.Tensor) -> None:
-        """Put the picture into its place.
+    def make_in(self, pictures: Picture, tensor: torch.Tensor, place: int) -> None:
+        """Put the picture among those of a batch.
 
         Args:
-            out: The place, ``uint8[H, W, C]``, C-contiguous.
-            view: The same as ``uint8[1, C, H, W]``.
+            pictures: Those of the batch, ``uint8[B, H, W, C]``, C-contiguous.
+            tensor: The same as ``uint8[B, C, H, W]``.
+            place: Which of them it is.
 
         Raises:
             FormatError: It is damaged.
         """
         samples = self._image.decode(self._least, _scratch.decoded.room)
-        cut = _rescaled(self._cut, self._image, samples)
+        cut = self._cut if self._least is None else _rescaled(self._cut, self._image, samples)
         part = samples[cut.top : cut.top + cut.height, cut.left : cut.left + cut.width]
-        if self._scale is None or part.shape == out.shape:
-            np.copyto(out, take_steps(part, self._rest))
+        size = pictures.shape[1:3]
+        if self._scale is None or part.shape[:2] == size:
+            pictures[place] = take_steps(part, self._rest)
             return
         dense, dense_view = _scratch.dense(part.shape)
-        np.copyto(dense, part)  # the filter is half as fast again on a dense picture
+        dense[:] = part  # the filter is half as fast again on a dense picture
         # What interpolate() calls, which itself takes no `out`: a copy would cost as much as half of the filter.
-        _filter(dense_view, out.shape[:2], False, None, None, out=view)
+        _filter(dense_view, size, False, None, None, out=tensor[place : place + 1])
 
 
 def take_steps(samples: Picture, steps: Sequence[Step]) -> Picture:

@@ -30,7 +30,7 @@ def rendered(field: ImageField, data: bytes, steps: Sequence[Step]) -> Samples:
     rendering = Rendering(field.open(data), steps)
     made = rendering.make()
     batch = torch.full((3, *made.shape), 77, dtype=torch.uint8)
-    rendering.make_in(batch[1].numpy(), batch[1:2].permute(0, 3, 1, 2))
+    rendering.make_in(batch.numpy(), batch.permute(0, 3, 1, 2), 1)
     np.testing.assert_array_equal(batch[1].numpy(), made)
     assert (batch[::2] == 77).all()
     return made

@@ -41,6 +41,7 @@ _TURBO_SAMPLINGS = frozenset({
 })  # fmt: skip
 """Sampling factors (across, down) of each component that libjpeg-turbo's TurboJPEG interface, so simplejpeg,
 knows by name, and for which it gives the pixels that Pillow gives."""
+_read_marker = struct.Struct(">BBH").unpack_from
 _PIXELS_PER_BYTE = 1024
 """A Huffman-coded block of 64 pixels takes a bit at least; two components may share the full resolution."""
 
@@ -124,8 +125,8 @@ def _walk(data: bytes, facts: JpegFacts) -> None:
     at, size = 2, len(data)
     append = facts.segments.append
     while at + 4 <= size:  # every read of a JPEG comes through here: plain numbers, and the common case first
-        marker = data[at + 1]
-        if data[at] != 0xFF:
+        filler, marker, length = _read_marker(data, at)
+        if filler != 0xFF:
             at = data.find(b"\xff", at)
             if at < 0:
                 break
@@ -139,7 +140,7 @@ def _walk(data: bytes, facts: JpegFacts) -> None:
             at += 1 if marker == 0xFF else 2
         else:
             # libjpeg takes a length under 2 for an empty segment; so do all decoders built on it.
-            end = at + 2 + max(2, (data[at + 2] << 8) | data[at + 3])
+            end = at + 2 + (length if length > 2 else 2)  # max() would take longer
             if end > size:
                 break
             append(Segment(marker, at, end))

@@ -194,8 +194,11 @@ def share_index(folder: CommittedFolder) -> IdIndex:
     return index
 
 
-class IdSequence(Sequence[str]):
+class IdSequence:
     """Ids of some rows, made when asked for. Compares equal to a list of the same strings; pickles small.
+
+    It has the length, positions, slices and order of a list, and is no `collections.abc.Sequence` only for the sake
+    of torch: a DataLoader's worker takes those apart, item by item, which costs more than to read a small batch.
 
     Example:
         >>> store.ids[-1], "cats/1.jpg" in store.ids, list(store.ids[:2])

@@ -7,7 +7,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("numpy", "torch", "pillow", "simplejpeg", "lmdb", "msgpack", "datasets", "shardkit")
+PACKAGES = (
+    "numpy",
+    "torch",
+    "torchcodec",
+    "torchvision",
+    "pillow",
+    "simplejpeg",
+    "lmdb",
+    "msgpack",
+    "datasets",
+    "shardkit",
+)
 
 
 def machine_facts(folder: Path) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
@@ -85,9 +86,35 @@ def test_delivery_measures_order_sampler_first_batch_and_state(tmp_path: Path) -
     assert [len(report[name]) for name in ("order", "overhead", "first_batches", "states")] == [1, 1, 1, 1]
 
 
+def test_gpu_feeds_a_step_in_every_way_and_checks_what_it_decodes(tmp_path: Path) -> None:
+    options = ("--records", "8", "--batch", "4", "--workers", "1", "--repetitions", "1", "--step", "0.5")
+    sizes = ("--width", "96", "--height", "72", "--folder", str(tmp_path))
+    report = run_small("gpu", tmp_path, "--device", "cpu", *options, *sizes)
+
+    feeding = report["feeding"]["0.5"]
+    ways = [f"{loader}, {way}" for loader in ("ShardLoader", "DataLoader") for way in WAYS]
+    decoded = "ShardLoader, decoded on the device, depth 2"
+    assert [each["name"] for each in feeding["results"]] == ["model step alone", *ways, decoded]
+    assert list(feeding["waits"]) == [*ways, decoded]
+    assert {each["hidden"] for each in feeding["waits"].values()} == {None}
+    assert [each["name"] for each in feeding["not_measured"]] == ["from pinned memory"]
+    assert len(report["decoding"]["results"]) == 4
+    assert report["decoding"]["not_measured"] == []
+    assert [path.name for path in tmp_path.iterdir()] == ["results.json"]
+
+
+WAYS = ["copied in the loop", "depth 1", "depth 2", "depth 3"]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_gpu_says_that_it_measured_nothing_where_there_is_none(tmp_path: Path) -> None:
+    assert run_small("gpu", tmp_path, "--records", "8")["not_measured"] == "torch sees no CUDA device"
+
+
 NAMES = [
     "compare",
     "delivery",
+    "gpu",
     "random_reads",
     "ingest_speed",
     "ingest_costs",

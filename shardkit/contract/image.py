@@ -16,6 +16,7 @@ from shardkit.contract.images.examination import DECODER_WARNINGS, examine
 from shardkit.contract.images.facts import Facts, Picture
 from shardkit.contract.images.inspection import inspect_again
 from shardkit.contract.images.jpeg import JpegFacts
+from shardkit.contract.images.jpeg_plain import is_plain
 from shardkit.contract.images.pixels import decode_turbo, require_decodable, require_pixels
 from shardkit.contract.images.policies import CHANNELS, Policies, conversions, deliver, delivered_size, refuse
 from shardkit.contract.images.quiet import quiet_pixels
@@ -181,6 +182,31 @@ class ImageField(Field):
             return self._open_encoded(data, self._inspect_stored(data))
         except Violation as violation:
             raise _unfit(violation) from violation
+
+    def plain_jpeg_size(self, payload: Payload) -> Size | None:
+        """Return height and width of a payload that is a plain JPEG; None of any other.
+
+        Of a plain one any JPEG decoder makes the picture that `open` gives, within rounding: no policy of the contract
+        has a part in it.
+
+        Raises:
+            FormatError: As for `open`.
+        """
+        if self.store == "raw":
+            return None
+        data = bytes(payload)
+        try:
+            facts = self._inspect_stored(data)
+            if (
+                not isinstance(facts, JpegFacts)
+                or not self._direct_colorspace(facts)
+                or not is_plain(data, facts)
+            ):
+                return None
+            self._require_stored_size(facts.height, facts.width)
+        except Violation as violation:
+            raise _unfit(violation) from violation
+        return facts.height, facts.width
 
     @cached_property
     def _stored_formats(self) -> frozenset[str]:

@@ -22,6 +22,7 @@ from shardkit.reading.device import DevicePrefetcher
 from shardkit.reading.guard import TransformGuard
 from shardkit.store import Store
 from shardkit.transforms.compose import Transform, split
+from shardkit.transforms.encoded import EncodedImage, EncodedImages
 from shardkit.transforms.randomness import Draws, begin_sample, rng_of, transforming
 
 Stage = Literal["read", "decode", "transform", "collate", "transfer"]
@@ -185,7 +186,9 @@ class Stages:
         with self._timed("collate", records):
             batch = collate(samples)
         for name in self._store.contract.fields:
-            if isinstance(batch.get(name), list) and isinstance(samples[0].get(name), torch.Tensor):
+            value = batch.get(name)
+            is_list = isinstance(value, list) and not isinstance(value, EncodedImages)
+            if is_list and isinstance(samples[0].get(name), torch.Tensor):
                 self.findings.uneven.add(name)
         if self._device is not None:
             with self._timed("transfer", records):
@@ -217,9 +220,10 @@ class Stages:
 
     def _note_pictures(self, payloads: Sequence[Payload], sample: Sample) -> None:
         for reader, payload in zip(self._readers, payloads, strict=True):
-            if isinstance(reader.field, ImageField):
+            image = sample[reader.name]
+            if isinstance(reader.field, ImageField) and not isinstance(image, EncodedImage):
                 stored = reader.field.open(payload)
-                height, width = sample[reader.name].shape[-2:]
+                height, width = image.shape[-2:]
                 kind = "raw" if reader.field.layout.is_fixed else sniff(bytes(payload))
                 facts = PictureFacts(kind, (stored.height, stored.width), (int(height), int(width)))
                 self.findings.pictures.setdefault(reader.name, []).append(facts)

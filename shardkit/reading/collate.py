@@ -19,6 +19,7 @@ from shardkit.contract import Padding, mask_name
 from shardkit.errors import TransformError
 from shardkit.reading.padding import PaddedValues, holds_numbers, may_be_padded
 from shardkit.store import IdSequence
+from shardkit.transforms.encoded import EncodedImage, EncodedImages
 
 Sample = dict[str, Any]
 """One sample: ``"id"`` (str) and a value for each field."""
@@ -113,7 +114,7 @@ def collate(samples: Sequence[Mapping[str, Any] | None]) -> Batch:
       channels-last in memory (decoded images are) give a batch that is channels-last in memory, at the cost
       of one plain copy;
     - numpy arrays of one shape and dtype, which a transform may give, are stacked to a tensor;
-    - tensors or arrays of different shapes or dtypes stay a list of them;
+    - tensors or arrays of different shapes or dtypes stay a list of them, and so do images left encoded;
     - ints become ``int64[B]``, bools ``bool[B]``, floats ``float64[B]``, numpy scalars a tensor of their
       dtype;
     - all else (ids, text, bytes, JSON objects) stays a list, and so do values of mixed types.
@@ -197,6 +198,8 @@ def _join(values: list[Any]) -> Any:  # Any: one value of each sample, a tensor 
     kind = type(values[0])
     if any(type(value) is not kind for value in values):
         return values
+    if issubclass(kind, EncodedImage):
+        return EncodedImages(values)
     if issubclass(kind, torch.Tensor):
         return _stack(values)
     if kind is np.ndarray and _are_stackable(values):

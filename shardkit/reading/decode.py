@@ -16,6 +16,7 @@ from shardkit.errors import CorruptShardError, FormatError, TransformError
 from shardkit.reading.records import Records
 from shardkit.reading.stored_array import view_of
 from shardkit.transforms.compose import plan
+from shardkit.transforms.encoded import EncodedImage, check_encoded, is_encoded
 from shardkit.transforms.image_ops import UNUSED_RNG, ImageOp
 from shardkit.transforms.scratch import Block
 from shardkit.transforms.steps import Picture, Rendering, Size, Step
@@ -68,6 +69,7 @@ class FieldReader:
             values = store.column(name)
             self.index = None if values is None else np.asarray(values)
         self.is_random = any(op.is_random for op in ops)
+        self._stays_encoded = is_encoded(ops)
         self._starts = np.array(store.starts, dtype=np.int64)
         self._planned: dict[Size, list[Step]] = {}
         self._arrays: dict[int, npt.NDArray[np.void] | None] = {}
@@ -153,6 +155,8 @@ class FieldReader:
     def decode(self, row: int, payload: Payload, rng: random.Random | None = None) -> Any:
         """Return the value in a payload as a sample holds it: arrays as tensors of their own, images ``[C,H,W]``.
 
+        An image that stays encoded is its bytes, ``uint8[n]``.
+
         An image stays ``[H,W,C]`` in memory, as decoded: `collate` and convolutions take it so without another
         copy.
 
@@ -160,6 +164,10 @@ class FieldReader:
             CorruptShardError: It is damaged; names shard, row, id and field.
             TransformError: An operation cannot be done.
         """
+        if self._stays_encoded:
+            if self.is_checked:
+                self._store.check(row, self.column, payload)
+            return EncodedImage.copy_of(payload)
         if self._ops:
             rendering = self.prepare(row, payload, rng)
             picture = self._undamaged(row, rendering.make)
@@ -268,7 +276,8 @@ def ops_by_field(
         names: Fields that are read.
 
     Raises:
-        ValueError: It is not clear which field an operation is for, or that is no image or not read.
+        ValueError: It is not clear which field an operation is for, or that is no image or not read; or one does not go
+            with the others.
     """
     images = [name for name in names if isinstance(contract.fields[name], ImageField)]
     found: dict[str, list[ImageOp]] = {}
@@ -283,4 +292,6 @@ def ops_by_field(
                 f"{type(op).__name__}: {name!r} is no image field that is read; these are: {known}"
             )
         found.setdefault(name, []).append(op)
+    for name, each in found.items():
+        check_encoded(each, name, contract.fields[name])
     return found

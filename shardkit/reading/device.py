@@ -10,6 +10,7 @@ import copy
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, Protocol
 
 import torch
@@ -47,12 +48,17 @@ class DevicePrefetcher:
         ...     checkpoint = batches.state_dict()
         >>> print(f"waited {batches.timing.waited:.1f} s for data, used them for {batches.timing.used:.1f} s")
 
+    Images that `transforms.Encoded` left as they are stored stay on the CPU in any case, for a decoder to take them.
+
     Args:
         loader: An iterable of batches that can be iterated again.
         device: Where the batches go.
         depth: Batches on the device at once, the one in use included, at least 1 (which copies none ahead).
             Each takes device memory.
         transform: Applied to each batch on the device, before it is handed out.
+        decode: Called with each batch, before it is moved, and the device: what it returns is moved instead, as far as
+            that is not there yet. `transforms.DecodeImages` is one. For CUDA it runs ahead, on the side stream, with
+            what can be pinned pinned; so it may block the calling thread, while the device computes.
 
     Attributes:
         timing: How long the latest iteration waited for data; see `Timing`.
@@ -67,6 +73,7 @@ class DevicePrefetcher:
         device: str | torch.device,
         depth: int = 2,
         transform: Callable[[Any], Any] | None = None,
+        decode: Callable[[Any, torch.device], Any] | None = None,
     ) -> None:
         if depth < 1:
             raise ValueError(f"depth must be 1 or more, not {depth}")
@@ -75,6 +82,7 @@ class DevicePrefetcher:
         self.depth = depth
         self.timing = Timing()
         self._transform = transform
+        self._decode = decode
         self._handed_out = HandedOut(loader)
 
     def __len__(self) -> int:
@@ -139,11 +147,14 @@ class DevicePrefetcher:
         handed_out.end()
 
     def _on_device(self, timing: Timing, handed_out: HandedOut) -> Iterator[Any]:
-        if self.device.type == "cpu":
-            return iter(self.loader)
         if self.device.type == "cuda":
-            return self._ahead(SideStream(self.device, timing), handed_out)
-        return (_copy(batch, self.device) for batch in self.loader)
+            return self._ahead(SideStream(self.device, timing, self._decode), handed_out)
+        batches = iter(self.loader)
+        if self._decode is not None:
+            batches = map(self._decode, batches, repeat(self.device))
+        if self.device.type == "cpu":
+            return batches
+        return (_copy(batch, self.device) for batch in batches)
 
     def _ahead(self, stream: "SideStream", handed_out: HandedOut) -> Iterator[Any]:
         copies: deque[Copy] = deque()
@@ -184,18 +195,26 @@ class SideStream:
     Args:
         device: A CUDA device.
         timing: Is told when the consumer's stream came to a batch, and when that was there.
+        decode: Called with each batch and the device, on the stream, before the batch is copied.
     """
 
-    def __init__(self, device: torch.device, timing: Timing) -> None:
+    def __init__(
+        self,
+        device: torch.device,
+        timing: Timing,
+        decode: Callable[[Any, torch.device], Any] | None = None,
+    ) -> None:
         self._device = device
         self._timing = timing
+        self._decode = decode
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # by torch
 
     def start(self, batch: Any) -> Copy:
-        """Pin `batch` and begin its copy."""
+        """Pin `batch`, decode it, and begin its copy."""
         pinned = _replace(batch, "pin_memory", lambda item: item.pin_memory())
         with torch.cuda.stream(self._stream):
-            moved = _copy(pinned, self._device)
+            decoded = pinned if self._decode is None else self._decode(pinned, self._device)
+            moved = _copy(decoded, self._device)
             done = self._stream.record_event(_timed_event())
         return Copy(moved, done)
 

@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from shardkit.transforms.encoded import HINT, Encoded
 from shardkit.transforms.image_ops import ImageOp, Sample
 from shardkit.transforms.steps import Cut, Scale, Size, Step
 
@@ -53,6 +54,7 @@ def split(transform: Transform | None) -> tuple[list[ImageOp], Transform | None]
 
     Raises:
         TypeError: It is no transform.
+        ValueError: `Encoded` stands where the image is decoded already.
     """
     if transform is None:
         return [], None
@@ -71,6 +73,8 @@ def split(transform: Transform | None) -> tuple[list[ImageOp], Transform | None]
             break
         leading.append(each)
     rest = transform.transforms[len(leading) :]
+    if any(isinstance(each, Encoded) for each in rest):
+        raise ValueError(f"Encoded: it stands behind {rest[0]!r}, which takes decoded samples: {HINT}")
     return leading, Compose(rest) if rest else None
 
 

@@ -31,7 +31,7 @@ from shardkit import (
 from shardkit.errors import DatasetNotFoundError
 from shardkit.measurement import doctor_settings
 from shardkit.store import commit, make_manifest, write_index
-from shardkit.transforms import CenterCrop, Compose
+from shardkit.transforms import CenterCrop, Compose, Encoded
 
 Sample = dict[str, Any]
 STAGES = ["read", "decode", "transform", "collate", "transfer"]
@@ -236,6 +236,15 @@ def test_image_operations_are_part_of_decoding(out: Path) -> None:
         notes = {each.stage: each.note for each in diagnosis.stages}
         assert notes["transform"] == "image operations are part of decoding"
         assert notes["collate"] == "loaders decode straight into the batch"
+
+
+def test_images_left_encoded_go_through_with_no_remark_on_their_sizes(raw: Path, out: Path) -> None:
+    Image.new("RGB", (60, 50)).save(raw / "cat" / "99.jpg")
+    ingest(raw, out, workers=0, overwrite=True)
+    diagnosis = examine(out, Encoded())
+    assert diagnosis.ok
+    assert diagnosis.samples == 13
+    assert diagnosis.remarks == ()
 
 
 def test_images_of_several_sizes_are_remarked_upon_until_a_transform_makes_them_alike(

@@ -27,6 +27,7 @@ from shardkit.reading import (
     ShardSampler,
     collate,
 )
+from shardkit.transforms.encoded import EncodedImages
 
 Pair = namedtuple("Pair", ["left", "right"])
 
@@ -219,6 +220,44 @@ def test_length_and_epoch_are_those_of_the_loader() -> None:
         DevicePrefetcher([], "cpu").set_epoch(1)
     with pytest.raises(ValueError, match="depth"):
         DevicePrefetcher([], "cpu", depth=0)
+
+
+def test_what_decodes_runs_ahead_on_the_side_stream_with_what_is_pinned(cuda: FakeCuda) -> None:
+    def decode(batch: dict[str, Any], device: torch.device) -> dict[str, Any]:
+        cuda.log.append(f"decode {batch['id'][0]} on {cuda.active} for {device}")
+        assert batch["x"].place == "pinned"
+        return batch | {"y": FakeTensor("y", cuda, "pinned")}
+
+    batches = [{"x": FakeTensor(str(number), cuda), "id": [str(number)]} for number in range(2)]
+    for batch in DevicePrefetcher(batches, "cuda:0", decode=decode):
+        assert batch["y"].place == "cuda:0"
+        cuda.log.append(f"use {batch['id'][0]}")
+    assert cuda.log == [
+        *("decode 0 on side for cuda:0", "copy 0 on side", "copy y on side"),
+        *("decode 1 on side for cuda:0", "copy 1 on side", "copy y on side"),
+        *("main waits for event 1", "record 0", "record y", "use 0"),
+        *("main waits for event 2", "record 1", "record y", "use 1"),
+    ]
+
+
+def test_what_fails_to_decode_is_raised_in_place_of_its_batch_and_not_counted(
+    cuda: FakeCuda, path: Path
+) -> None:
+    def decode(batch: dict[str, Any], device: torch.device) -> dict[str, Any]:
+        return batch | {"x": 1 // (len(batch["id"]) - 1)}
+
+    for device in ("cuda:0", "cpu"):
+        batches = DevicePrefetcher(ShardLoader(path, 2, fields=[], tail="exact"), device, decode=decode)
+        with pytest.raises(ZeroDivisionError):
+            ids(batches)
+        assert batches.state_dict()["position"] == 10
+
+
+def test_encoded_images_stay_on_the_cpu_where_decoders_take_them(cuda: FakeCuda) -> None:
+    images = EncodedImages([torch.zeros(3, dtype=torch.uint8)])
+    for device in ("cuda:0", "meta", "cpu"):
+        (moved,) = DevicePrefetcher([{"image": images}], device)
+        assert moved["image"] is images
 
 
 @pytest.mark.gpu

@@ -1,23 +1,24 @@
 """How samples become a batch: a plain dict of tensors and lists, which torch pins and moves like any other.
 
-In a DataLoader worker the tensors are stacked straight into shared memory, as torch's own collation does.
+In a DataLoader worker the tensors are stacked straight into shared memory.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn, cast, overload
+from typing import Any, NoReturn, overload
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch.utils.data import default_collate
 from torch.utils.data._utils.collate import (
     default_collate_fn_map,
 )  # as the documentation of default_collate says
 
 from shardkit.contract import Padding, mask_name
 from shardkit.errors import TransformError
+from shardkit.reading.allocation import stack
 from shardkit.reading.padding import PaddedValues, holds_numbers, may_be_padded
+from shardkit.reading.worker_batch import as_made_here
 from shardkit.store import IdSequence
 from shardkit.transforms.encoded import EncodedImage, EncodedImages
 
@@ -155,7 +156,7 @@ def collate(samples: Sequence[Mapping[str, Any] | None]) -> Batch:
         add_column(
             batch, key, [sample[key] for sample in kept], paddings, ids, has_mask=mask_name(key) in first
         )
-    return batch
+    return as_made_here(batch)
 
 
 def add_column(
@@ -229,9 +230,8 @@ def _stack(tensors: list[torch.Tensor]) -> torch.Tensor | list[torch.Tensor]:
     if any(tensor.shape != first.shape or tensor.dtype != first.dtype for tensor in tensors):
         return tensors
     if all(map(is_channels_last, tensors)):
-        stacked = default_collate([tensor.permute(1, 2, 0) for tensor in tensors])
-        return cast(torch.Tensor, stacked).permute(0, 3, 1, 2)
-    return cast(torch.Tensor, default_collate(tensors))
+        return stack([tensor.permute(1, 2, 0) for tensor in tensors]).permute(0, 3, 1, 2)
+    return stack(tensors)
 
 
 def is_channels_last(tensor: torch.Tensor) -> bool:

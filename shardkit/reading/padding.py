@@ -2,15 +2,15 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch.utils.data import default_collate
 
 from shardkit.contract import Padding
 from shardkit.errors import TransformError
+from shardkit.reading.allocation import stack
 
 
 def may_be_padded(value: Any, padding: Padding) -> bool:  # Any: a transform may have made anything of it
@@ -135,4 +135,4 @@ def _describe(value: Any) -> str:
 
 def _repeat(blank: torch.Tensor, count: int) -> torch.Tensor:
     """Return ``[count, *blank.shape]``: torch's own collation knows where it must lie."""
-    return cast(torch.Tensor, default_collate([blank] * count))
+    return stack([blank] * count)

@@ -21,6 +21,7 @@ from shardkit.reading.columns import (
 from shardkit.reading.decode import FieldReader
 from shardkit.reading.marked import MarkedRows
 from shardkit.reading.records import Records
+from shardkit.reading.worker_batch import as_made_here
 from shardkit.transforms.randomness import Draws, rng_of
 
 DECODED_AT_ONCE = 8
@@ -107,7 +108,7 @@ class RowBatch(PreparedSamples):
                 column.add_to(batch, kept, self._paddings, ids)
         if self._is_pad is not None:
             batch["is_pad"] = torch.from_numpy(self._is_pad if kept is None else self._is_pad[kept])
-        return batch
+        return as_made_here(batch)
 
     def with_gaps(self) -> list[Sample | None]:
         """Return the samples, None in place of those that were skipped."""

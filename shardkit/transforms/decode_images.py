@@ -104,7 +104,7 @@ class DecodeImages:
             with images.naming(place):
                 image = self._image.open(images.payload(place))
                 rendering = Rendering(image, self._steps((image.height, image.width)))
-                rendering.make_in(made[number].numpy(), views[number : number + 1])
+                rendering.make_in(made.numpy(), views, number)
         return views
 
     def _decode_there(

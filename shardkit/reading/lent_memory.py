@@ -1,0 +1,136 @@
+"""Memory that a DataLoader's worker lends to the training process with a batch, and has back when that is let go.
+
+torch by itself makes new shared memory for each tensor that leaves a worker: pages that the system clears, a file, its
+descriptor handed over through a socket, a map of it. For a batch of a megabyte that takes longer than to read it. Here
+a block is handed over once; then both have it, and its last byte says whose it is.
+"""
+
+import math
+import os
+import weakref
+from itertools import count
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+FREE, LENT, RETURNED = range(3)
+"""What the last byte of a block says: nobody has it; a batch has it; nobody has it, and the training process knows it
+by its token."""
+MOST_INLINE = 1 << 14
+"""Bytes of a tensor that goes by value: as a part of the message, which is quicker than by a block."""
+_MOST_BLOCKS = 16
+"""Of a worker. Where more are in use, because batches are kept, the others are made for once, as torch does."""
+_MOST_UNSENT = 4
+
+Shape = tuple[int, ...]
+
+
+class Block:
+    """Shared memory of a worker.
+
+    Args:
+        nbytes: Room for values.
+
+    Attributes:
+        token: Names it: the process, and a number.
+        storage: The memory, with a byte more.
+        is_known: Whether the training process has it already.
+        is_sent: Whether it is on its way to the training process, or there.
+    """
+
+    def __init__(self, nbytes: int) -> None:
+        self.token = (os.getpid(), next(_numbers))
+        self.storage = shared_storage(nbytes + 1)
+        self.is_known = False
+        self.is_sent = False
+        self._bytes = bytes_of(self.storage)
+        self._user: weakref.ref[npt.NDArray[Any]] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Room for values."""
+        return len(self._bytes) - 1
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it can be lent."""
+        if self.is_sent:
+            return bool(self._bytes[-1] != LENT)
+        return self._user is None or self._user() is None
+
+    @property
+    def was_dropped(self) -> bool:
+        """Whether it was lent, and let go of without being sent."""
+        return self._user is not None and not self.is_sent
+
+    def lend(self, shape: Shape, dtype: torch.dtype) -> torch.Tensor:
+        """Return a tensor in it, whose content is yet to be written."""
+        if self.is_sent:
+            self.is_known = bool(self._bytes[-1] == RETURNED)
+        self.is_sent = False
+        self._bytes[-1] = LENT
+        array = np.ndarray(math.prod(shape) * dtype.itemsize, np.uint8, self._bytes)
+        self._user = weakref.ref(array)  # which the storage holds, and so all that is made of the tensor
+        return torch.from_numpy(array).view(dtype).view(shape)
+
+
+_numbers = count()
+
+
+class LentMemory:
+    """The blocks of a worker."""
+
+    def __init__(self) -> None:
+        self._blocks: list[Block] = []
+        self._unsent = 0
+
+    def allocate(self, shape: Shape, dtype: torch.dtype) -> torch.Tensor | None:
+        """Return a tensor in a block, or None where it should have memory of its own.
+
+        That is so if it is small, or if batches are kept, or if they are not sent as they are made: a collation of the
+        user's then makes others of them.
+        """
+        nbytes = math.prod(shape) * dtype.itemsize
+        if nbytes <= MOST_INLINE or self._unsent > _MOST_UNSENT:
+            return None
+        block = self._find(nbytes)
+        if block is None:
+            return None
+        if block.was_dropped:
+            self._unsent += 1
+        return block.lend(shape, dtype)
+
+    def block_of(self, storage: torch.UntypedStorage) -> Block | None:
+        """Return the block in which a tensor lies that was lent, and has not been sent."""
+        address = storage.data_ptr()
+        for block in self._blocks:
+            if block.storage.data_ptr() == address and not block.is_sent:
+                return block
+        return None
+
+    def _find(self, nbytes: int) -> Block | None:
+        fitting = [block for block in self._blocks if block.nbytes >= nbytes and block.is_free]
+        if fitting:
+            return min(fitting, key=lambda block: block.nbytes)
+        if len(self._blocks) >= _MOST_BLOCKS:
+            return None
+        self._blocks.append(Block(nbytes))
+        return self._blocks[-1]
+
+
+worker_memory = LentMemory()
+"""That of this process, if it is a worker."""
+
+
+def shared_storage(nbytes: int) -> torch.UntypedStorage:
+    """Return memory that can leave this process without a copy."""
+    storage: torch.UntypedStorage = torch.UntypedStorage._new_shared(nbytes, device="cpu")  # type: ignore[no-untyped-call]  # by torch
+    return storage
+
+
+def bytes_of(storage: torch.UntypedStorage) -> npt.NDArray[np.uint8]:
+    """Return a view of memory, ``uint8[n]``."""
+    array: npt.NDArray[np.uint8] = torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage).numpy()
+    return array

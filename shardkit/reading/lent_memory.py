@@ -7,6 +7,7 @@ a block is handed over once; then both have it, and its last byte says whose it 
 
 import math
 import os
+import threading
 import weakref
 from itertools import count
 from typing import Any
@@ -80,9 +81,10 @@ _numbers = count()
 
 
 class LentMemory:
-    """The blocks of a worker."""
+    """The blocks of a worker. Safe in threads: what is packed is packed by another one than it is made by."""
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._blocks: list[Block] = []
         self._unsent = 0
 
@@ -95,12 +97,13 @@ class LentMemory:
         nbytes = math.prod(shape) * dtype.itemsize
         if nbytes <= MOST_INLINE or self._unsent > _MOST_UNSENT:
             return None
-        block = self._find(nbytes)
-        if block is None:
-            return None
-        if block.was_dropped:
-            self._unsent += 1
-        return block.lend(shape, dtype)
+        with self._lock:
+            block = self._find(nbytes)
+            if block is None:
+                return None
+            if block.was_dropped:
+                self._unsent += 1
+            return block.lend(shape, dtype)
 
     def block_of(self, storage: torch.UntypedStorage) -> Block | None:
         """Return the block in which a tensor lies that was lent, and has not been sent."""

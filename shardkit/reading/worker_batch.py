@@ -6,6 +6,7 @@ pickles one for anything else gets copies of its tensors.
 
 import os
 import weakref
+from itertools import accumulate
 from multiprocessing import active_children
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple
@@ -15,9 +16,12 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import get_worker_info
 
-from shardkit.reading.lent_memory import FREE, MOST_INLINE, RETURNED, Block, Shape, bytes_of, worker_memory
+from shardkit.reading.allocation import allocate
+from shardkit.reading.lent_memory import FREE, MOST_INLINE, RETURNED, Shape, bytes_of, worker_memory
 
 Token = tuple[int, int]
+_ALIGNMENT = 64
+"""Of tensors that share a block: a multiple of the size of every element."""
 
 
 class WorkerBatch(dict[str, Any]):
@@ -35,8 +39,8 @@ class _PackedBlock(NamedTuple):
     """A block on its way.
 
     Attributes:
-        token: Its name.
-        storage: The memory, until the training process has it.
+        token: Names it.
+        storage: The memory, unless the training process has it already.
     """
 
     token: Token
@@ -44,7 +48,7 @@ class _PackedBlock(NamedTuple):
 
 
 class _PackedTensor(NamedTuple):
-    """A tensor on its way: the memory, as the number of a block or by value, and what `Tensor.set_` takes."""
+    """A tensor on its way: the memory, by its number or by value, and what `Tensor.set_` takes."""
 
     memory: int | bytes
     dtype: torch.dtype
@@ -54,48 +58,89 @@ class _PackedTensor(NamedTuple):
 
 
 class _Parcel:
-    """What a batch is made up of."""
+    """What a batch is made up of.
+
+    Attributes:
+        memories: Tensors whose memory goes with it.
+    """
 
     def __init__(self) -> None:
-        self.blocks: dict[Block, int] = {}
+        self.memories: list[torch.Tensor] = []
 
     def pack(self, value: Any) -> Any:
         """Return what travels in place of a value."""
         if type(value) is list:
-            return [self.pack(each) for each in value]
-        if type(value) is not torch.Tensor or value.layout != torch.strided or value.requires_grad:
+            return self._pack_list(value)
+        if not _is_plain(value):
             return value
-        if value.device.type != "cpu" or value.is_shared():  # type: ignore[no-untyped-call]  # by torch
-            return value
-        storage = value.untyped_storage()
-        memory = self._number_of(storage)
-        if memory is None and storage.nbytes() <= MOST_INLINE:
-            memory = bytes_of(storage).tobytes()
-        if memory is None:
-            return value
-        return _PackedTensor(
-            memory, value.dtype, int(value.storage_offset()), tuple(value.shape), tuple(value.stride())
-        )
+        if worker_memory.block_of(value.untyped_storage()) is not None:
+            return _packed(self._add(value), value, value.storage_offset())
+        if value.untyped_storage().nbytes() <= MOST_INLINE:
+            return _packed(bytes_of(value.untyped_storage()).tobytes(), value, value.storage_offset())
+        return value
 
-    def _number_of(self, storage: torch.UntypedStorage) -> int | bytes | None:
-        block = worker_memory.block_of(storage)
-        return None if block is None else self.blocks.setdefault(block, len(self.blocks))
+    def _pack_list(self, values: list[Any]) -> list[Any]:
+        if not all(map(_is_plain, values)):
+            return [self.pack(value) for value in values]
+        dense = [_dense(value) for value in values]
+        ends = list(accumulate(-(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT for tensor in dense))
+        if not ends or ends[-1] <= MOST_INLINE:
+            return [self.pack(value) for value in values]
+        together = allocate((ends[-1],), np.dtype(np.uint8))
+        number, room = self._add(together), together.numpy()
+        packed = []
+        for tensor, begin in zip(dense, [0, *ends], strict=False):
+            room[begin : begin + tensor.nbytes] = bytes_of(tensor.untyped_storage())
+            packed.append(_packed(number, tensor, begin // tensor.itemsize))
+        return packed
+
+    def _add(self, tensor: torch.Tensor) -> int:
+        address = tensor.untyped_storage().data_ptr()
+        for number, known in enumerate(self.memories):
+            if known.untyped_storage().data_ptr() == address:
+                return number
+        self.memories.append(tensor)
+        return len(self.memories) - 1
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value is a tensor that is no more than numbers in memory of this process."""
+    return (
+        type(value) is torch.Tensor
+        and value.layout == torch.strided
+        and value.device.type == "cpu"
+        and not (value.requires_grad or value.is_shared())  # type: ignore[no-untyped-call]  # by torch
+    )
+
+
+def _dense(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor whose memory holds nothing else, the same one if it is so."""
+    return tensor if tensor.untyped_storage().nbytes() == tensor.nbytes else tensor.clone()
+
+
+def _packed(memory: int | bytes, tensor: torch.Tensor, offset: int | torch.SymInt) -> _PackedTensor:
+    return _PackedTensor(memory, tensor.dtype, int(offset), tuple(tensor.shape), tuple(tensor.stride()))
+
+
+def _packed_memory(tensor: torch.Tensor) -> _PackedBlock | torch.UntypedStorage:
+    storage = tensor.untyped_storage()
+    block = worker_memory.block_of(storage)
+    if block is None:
+        return storage
+    block.is_sent = True
+    return _PackedBlock(block.token, None if block.is_known else block.storage)
 
 
 def _reduce(batch: WorkerBatch) -> tuple[Any, ...]:
     parcel = _Parcel()
     values = {name: parcel.pack(value) for name, value in batch.items()}
-    blocks = []
-    for block in parcel.blocks:
-        block.is_sent = True
-        blocks.append(_PackedBlock(block.token, None if block.is_known else block.storage))
-    return _unpack, (blocks, values)
+    return _unpack, (list(map(_packed_memory, parcel.memories)), values)
 
 
 ForkingPickler.register(WorkerBatch, _reduce)
 
 
-def _unpack(blocks: list[_PackedBlock], values: dict[str, Any]) -> dict[str, Any]:
+def _unpack(blocks: list[_PackedBlock | torch.UntypedStorage], values: dict[str, Any]) -> dict[str, Any]:
     memories = [_receive(block) for block in blocks]
     return {name: _unpacked(value, memories) for name, value in values.items()}
 
@@ -113,8 +158,10 @@ def _unpacked(value: Any, memories: list[torch.UntypedStorage]) -> Any:
     return empty.set_(storage, value.offset, value.shape, value.stride)
 
 
-def _receive(block: _PackedBlock) -> torch.UntypedStorage:
-    """Return the memory of a block as one that goes back to the worker when no tensor refers to it any more."""
+def _receive(block: _PackedBlock | torch.UntypedStorage) -> torch.UntypedStorage:
+    """Return memory; that of a block goes back to the worker when no tensor refers to it any more."""
+    if not isinstance(block, _PackedBlock):
+        return block
     if block.storage is None:
         lent = _known[block.token]
     else:

@@ -26,6 +26,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "few": {"type": "image", "store": "raw", "size": [2, 3]},
         "label": {"type": "label", "num_classes": COUNT},
         "caption": {"type": "text"},
+        "ragged": {"type": "array", "dtype": "float32", "shape": [-1, 100]},
     }
     records = [
         {
@@ -34,6 +35,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "few": np.full((2, 3, 3), row % 251, np.uint8),
             "label": row,
             "caption": f"number {row}",
+            "ragged": np.full((row % 30, 100), row, np.float32),
         }
         for row in range(COUNT)
     ]
@@ -53,6 +55,8 @@ def require_own_values(batch: dict[str, Any]) -> None:
     for name, shape in (("x", (32, 32, 3)), ("few", (3, 2, 3))):
         expected = (labels % 251).to(torch.uint8)[:, None, None, None].expand(-1, *shape)
         assert torch.equal(batch[name], expected)
+    for row, array in zip(labels.tolist(), batch["ragged"], strict=True):
+        assert torch.equal(array, torch.full((row % 30, 100), float(row)))
 
 
 def maps_of_shared_memory() -> int:

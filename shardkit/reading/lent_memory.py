@@ -9,7 +9,6 @@ import math
 import os
 import threading
 import weakref
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -21,11 +20,12 @@ FREE, LENT, RETURNED = range(3)
 by its token."""
 MOST_INLINE = 1 << 14
 """Bytes of a tensor that goes by value: as a part of the message, which is quicker than by a block."""
-_MOST_BLOCKS = 16
+_MOST_BLOCKS = 32
 """Of a worker. Where more are in use, because batches are kept, the others are made for once, as torch does."""
 _MOST_UNSENT = 4
 
 Shape = tuple[int, ...]
+Token = tuple[int, bytes]
 
 
 class Block:
@@ -35,14 +35,14 @@ class Block:
         nbytes: Room for values.
 
     Attributes:
-        token: Names it: the process, and a number.
+        token: Names it: the process, and chance.
         storage: The memory, with a byte more.
         is_known: Whether the training process has it already.
         is_sent: Whether it is on its way to the training process, or there.
     """
 
     def __init__(self, nbytes: int) -> None:
-        self.token = (os.getpid(), next(_numbers))
+        self.token: Token = (os.getpid(), os.urandom(8))  # a process may have the number of one before
         self.storage = shared_storage(nbytes + 1)
         self.is_known = False
         self.is_sent = False
@@ -77,9 +77,6 @@ class Block:
         return torch.from_numpy(array).view(dtype).view(shape)
 
 
-_numbers = count()
-
-
 class LentMemory:
     """The blocks of a worker. Safe in threads: what is packed is packed by another one than it is made by."""
 
@@ -87,6 +84,7 @@ class LentMemory:
         self._lock = threading.Lock()
         self._blocks: list[Block] = []
         self._unsent = 0
+        self._abandoned: list[Token] = []
 
     def allocate(self, shape: Shape, dtype: torch.dtype) -> torch.Tensor | None:
         """Return a tensor in a block, or None where it should have memory of its own.
@@ -114,17 +112,33 @@ class LentMemory:
         return None
 
     def _find(self, nbytes: int) -> Block | None:
-        fitting = [block for block in self._blocks if block.nbytes >= nbytes and block.is_free]
-        if fitting:
-            return min(fitting, key=lambda block: block.nbytes)
+        free = sorted((block for block in self._blocks if block.is_free), key=lambda block: block.nbytes)
+        for block in free:
+            if block.nbytes >= nbytes:
+                return block
         if len(self._blocks) >= _MOST_BLOCKS:
-            return None
-        self._blocks.append(Block(nbytes))
+            if not free:
+                return None
+            self._blocks.remove(free[0])
+            self._abandoned.append(free[0].token)
+        self._blocks.append(Block(_rounded(nbytes)))
         return self._blocks[-1]
+
+    def abandoned(self) -> list[Token]:
+        """Return the names of blocks that will not come again, for the training process to forget; each once."""
+        with self._lock:
+            tokens, self._abandoned = self._abandoned, []
+        return tokens
 
 
 worker_memory = LentMemory()
 """That of this process, if it is a worker."""
+
+
+def _rounded(nbytes: int) -> int:
+    """Return a size a little above, so that batches of many sizes fit blocks of few."""
+    step = 1 << max(0, nbytes.bit_length() - 4)
+    return -(-nbytes // step) * step
 
 
 def shared_storage(nbytes: int) -> torch.UntypedStorage:

@@ -17,9 +17,8 @@ import torch
 from torch.utils.data import get_worker_info
 
 from shardkit.reading.allocation import allocate
-from shardkit.reading.lent_memory import FREE, MOST_INLINE, RETURNED, Shape, bytes_of, worker_memory
+from shardkit.reading.lent_memory import FREE, MOST_INLINE, RETURNED, Shape, Token, bytes_of, worker_memory
 
-Token = tuple[int, int]
 _ALIGNMENT = 64
 """Of tensors that share a block: a multiple of the size of every element."""
 
@@ -134,14 +133,18 @@ def _packed_memory(tensor: torch.Tensor) -> _PackedBlock | torch.UntypedStorage:
 def _reduce(batch: WorkerBatch) -> tuple[Any, ...]:
     parcel = _Parcel()
     values = {name: parcel.pack(value) for name, value in batch.items()}
-    return _unpack, (list(map(_packed_memory, parcel.memories)), values)
+    return _unpack, (list(map(_packed_memory, parcel.memories)), values, worker_memory.abandoned())
 
 
 ForkingPickler.register(WorkerBatch, _reduce)
 
 
-def _unpack(blocks: list[_PackedBlock | torch.UntypedStorage], values: dict[str, Any]) -> dict[str, Any]:
-    memories = [_receive(block) for block in blocks]
+def _unpack(
+    packed: list[_PackedBlock | torch.UntypedStorage], values: dict[str, Any], abandoned: list[Token]
+) -> dict[str, Any]:
+    for token in abandoned:
+        _known.pop(token, None)
+    memories = [_receive(each) if isinstance(each, _PackedBlock) else each for each in packed]
     return {name: _unpacked(value, memories) for name, value in values.items()}
 
 
@@ -158,10 +161,8 @@ def _unpacked(value: Any, memories: list[torch.UntypedStorage]) -> Any:
     return empty.set_(storage, value.offset, value.shape, value.stride)
 
 
-def _receive(block: _PackedBlock | torch.UntypedStorage) -> torch.UntypedStorage:
-    """Return memory; that of a block goes back to the worker when no tensor refers to it any more."""
-    if not isinstance(block, _PackedBlock):
-        return block
+def _receive(block: _PackedBlock) -> torch.UntypedStorage:
+    """Return the memory of a block as one that goes back to the worker when no tensor refers to it any more."""
     if block.storage is None:
         lent = _known[block.token]
     else:

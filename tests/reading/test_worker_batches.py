@@ -101,6 +101,27 @@ def test_memory_is_used_again_and_goes_with_the_loader(data: Path) -> None:
     assert maps_of_shared_memory() <= 4  # what the data set shares with workers to come
 
 
+class Growing(IterableDataset[Any]):
+    """Batches, each larger than the one before."""
+
+    def __init__(self, data: Path) -> None:
+        self._dataset = ShardDataset(data, fields=["x"])
+
+    def __iter__(self) -> Iterator[Any]:
+        for count in range(8, 180):
+            yield collate(self._dataset.__getitems__(list(range(count))))
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs /proc")
+def test_batches_that_grow_leave_no_more_memory_behind_than_is_in_use(data: Path) -> None:
+    maps = []
+    for count, batch in enumerate(DataLoader(Growing(data), batch_size=None, num_workers=1), 8):
+        assert len(batch["x"]) == count
+        assert torch.equal(batch["x"][:, 0, 0, 0], (torch.arange(count) % 251).to(torch.uint8))
+        maps.append(maps_of_shared_memory())
+    assert max(maps) <= 40
+
+
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_every_start_method_delivers_the_same(data: Path, method: str) -> None:
     batches = list(workers_of(data, 1, multiprocessing_context=method))

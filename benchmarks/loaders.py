@@ -74,6 +74,7 @@ PHOTO_LOADERS = (
 ARRAY_LOADERS = (
     Loader(BARE, BARE, "", "numpy gather from a memmap"),
     Loader(SHARD_LOADER, SHARDKIT, "threads", "ids"),
+    Loader(f"{SHARD_LOADER}, preload", SHARDKIT, "preloaded", "ids; held in memory"),
     Loader(SHARDKIT_WORKERS, SHARDKIT, "workers", "ids; torch's DataLoader"),
     Loader(FFCV, "ffcv", "", "raw pixels; Loader, random order, page cache"),
     Loader("TensorDataset", "tensors", "0", "torch's DataLoader, no workers"),

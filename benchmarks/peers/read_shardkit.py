@@ -1,4 +1,4 @@
-"""shardkit: ``how`` is ``threads``, for ShardLoader, or ``workers``, for its iterable data set in a DataLoader."""
+"""shardkit: ``how`` is ``threads`` or ``preloaded`` for ShardLoader, ``workers`` for its data set in a DataLoader."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -26,8 +26,8 @@ def open_epochs(job: Job) -> Epochs:
     asked: dict[str, Any] = {"batch_size": job.batch, "shuffle": "global", "tail": "exact"}
     if job.kind != ARRAYS:
         asked["transform"] = CenterCrop(job.size, ratio=job.ratio)
-    if job.how == "threads":
-        loader = ShardLoader(job.out, threads=job.threads, **asked)
+    if job.how != "workers":
+        loader = ShardLoader(job.out, threads=job.threads, preload=job.how == "preloaded", **asked)
         return _epochs(loader, loader)
     dataset = ShardIterableDataset(job.out, **asked)
     workers = torch.utils.data.DataLoader(

@@ -14,13 +14,13 @@ from shardkit.contract.field import Checked, Field, FileContent, Layout, Payload
 from shardkit.contract.image_keys import LARGEST_JPEG_SIDE, check_image_keys, is_within, stored_size_of
 from shardkit.contract.images.examination import DECODER_WARNINGS, examine
 from shardkit.contract.images.facts import Facts, Picture
-from shardkit.contract.images.inspection import inspect_again
 from shardkit.contract.images.jpeg import JpegFacts
 from shardkit.contract.images.jpeg_plain import is_plain
 from shardkit.contract.images.pixels import decode_turbo, require_decodable, require_pixels
 from shardkit.contract.images.policies import CHANNELS, Policies, conversions, deliver, delivered_size, refuse
 from shardkit.contract.images.quiet import quiet_pixels
 from shardkit.contract.images.resizing import Samples, Size, resize, shrink
+from shardkit.contract.images.seen_headers import inspect_again
 from shardkit.contract.images.sniff import FORMATS, promised_format
 from shardkit.contract.images.storage import jpeg_bytes, png_bytes
 from shardkit.contract.images.stored import Room, StoredImage

@@ -78,6 +78,11 @@ class RecycledMemory:
         return np.empty(nbytes, dtype=np.uint8)
 
 
+def is_channels_last(tensor: torch.Tensor) -> bool:
+    """Whether `tensor` is ``[C,H,W]`` by shape and ``[H,W,C]``, without gaps, in memory."""
+    return tensor.dim() == 3 and not tensor.is_contiguous() and tensor.permute(1, 2, 0).is_contiguous()
+
+
 def _allocate(shape: Shape, dtype: torch.dtype) -> torch.Tensor:
     nbytes = math.prod(shape) * dtype.itemsize
     if get_worker_info() is None or nbytes <= MOST_INLINE:

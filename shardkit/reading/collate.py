@@ -16,10 +16,10 @@ from torch.utils.data._utils.collate import (
 
 from shardkit.contract import Padding, mask_name
 from shardkit.errors import TransformError
-from shardkit.reading.allocation import stack
+from shardkit.reading.allocation import allocate, is_channels_last, stack
 from shardkit.reading.padding import PaddedValues, holds_numbers, may_be_padded
 from shardkit.reading.worker_batch import as_made_here
-from shardkit.store import IdSequence
+from shardkit.store import BatchIdView
 from shardkit.transforms.encoded import EncodedImage, EncodedImages
 
 Sample = dict[str, Any]
@@ -98,7 +98,7 @@ def _refuse_batches(*_: Any, **__: Any) -> NoReturn:
 
 
 default_collate_fn_map[BatchIds] = _refuse_batches
-default_collate_fn_map[IdSequence] = _refuse_batches
+default_collate_fn_map[BatchIdView] = _refuse_batches
 
 
 def collate(samples: Sequence[Mapping[str, Any] | None]) -> Batch:
@@ -141,7 +141,7 @@ def collate(samples: Sequence[Mapping[str, Any] | None]) -> Batch:
     if not kept:
         return {"id": BatchIds()}
     first = kept[0]
-    if isinstance(first.get("id"), BatchIds | IdSequence):
+    if isinstance(first.get("id"), BatchIds | BatchIdView):
         _refuse_batches()
     for sample in kept:
         if sample.keys() != first.keys():
@@ -204,7 +204,7 @@ def _join(values: list[Any]) -> Any:  # Any: one value of each sample, a tensor 
     if issubclass(kind, torch.Tensor):
         return _stack(values)
     if kind is np.ndarray and _are_stackable(values):
-        return torch.from_numpy(np.stack(values))
+        return _stack_arrays(values)
     if kind in _DTYPES and not (kind is int and _exceeds_int64(values)):
         return torch.tensor(values, dtype=_DTYPES[kind], device="cpu")
     if issubclass(kind, np.bool_ | np.number):
@@ -225,6 +225,12 @@ def _exceeds_int64(values: list[int]) -> bool:
     return min(values) < -(2**63) or max(values) >= 2**63
 
 
+def _stack_arrays(arrays: list[npt.NDArray[Any]]) -> torch.Tensor:
+    stacked = allocate((len(arrays), *arrays[0].shape), arrays[0].dtype)
+    np.stack(arrays, out=stacked.numpy())
+    return stacked
+
+
 def _stack(tensors: list[torch.Tensor]) -> torch.Tensor | list[torch.Tensor]:
     first = tensors[0]
     if any(tensor.shape != first.shape or tensor.dtype != first.dtype for tensor in tensors):
@@ -232,8 +238,3 @@ def _stack(tensors: list[torch.Tensor]) -> torch.Tensor | list[torch.Tensor]:
     if all(map(is_channels_last, tensors)):
         return stack([tensor.permute(1, 2, 0) for tensor in tensors]).permute(0, 3, 1, 2)
     return stack(tensors)
-
-
-def is_channels_last(tensor: torch.Tensor) -> bool:
-    """Whether `tensor` is ``[C,H,W]`` by shape and ``[H,W,C]``, without gaps, in memory."""
-    return tensor.dim() == 3 and not tensor.is_contiguous() and tensor.permute(1, 2, 0).is_contiguous()

@@ -9,11 +9,11 @@ from os import PathLike
 import numpy.typing as npt
 
 from shardkit.errors import ShardkitError
-from shardkit.reading.allocation import RecycledMemory, allocate_pinned
+from shardkit.reading.allocation import Allocate, RecycledMemory, allocate_pinned
 from shardkit.reading.batches import BatchIterator
 from shardkit.reading.collate import Batch
 from shardkit.reading.dataset import OnError, ShardDataset
-from shardkit.reading.delivery import begin_run, read_rows
+from shardkit.reading.delivery import begin_run, read_run
 from shardkit.reading.integer import require_integer
 from shardkit.reading.order import Shuffle
 from shardkit.reading.partition import Tail
@@ -108,7 +108,7 @@ class ShardLoader(RankBatches):
         """Yield the batches in order; the threads end with the iteration, however it ends."""
         threads = BatchThreads(self._threads)
         most = (_AHEAD + _MOST_AHEAD + 2) * len(self.dataset.contract.fields)
-        memory = allocate_pinned if self._pin_memory else RecycledMemory(most).allocate
+        memory: Allocate = allocate_pinned if self._pin_memory else RecycledMemory(most).allocate
         at_once = self.dataset.batches_at_once(self.batch_size)
         coming: deque[ThreadedRun] = deque()
         try:
@@ -117,14 +117,14 @@ class ShardLoader(RankBatches):
                 threads.start(made)
                 coming.append(made)
                 if len(coming) > _AHEAD + min(self._threads // len(made.parts), _MOST_AHEAD):
-                    yield from self._take(coming.popleft(), batches)
+                    yield from self._take(coming.popleft(), batches, memory)
             while coming:
-                yield from self._take(coming.popleft(), batches)
+                yield from self._take(coming.popleft(), batches, memory)
             batches.finish()
         finally:
             threads.close()
 
-    def _take(self, made: ThreadedRun, batches: BatchIterator) -> Iterator[Batch]:
+    def _take(self, made: ThreadedRun, batches: BatchIterator, memory: Allocate) -> Iterator[Batch]:
         """Yield the batches of a run, once they are finished.
 
         Raises:
@@ -138,7 +138,7 @@ class ShardLoader(RankBatches):
                 raise
         for rows in made.run:
             if not results:  # what was raised belongs to one of them
-                results.append(read_rows(self.dataset, rows))
+                results.extend(read_run(self.dataset, [rows], memory))
             batches.hand_out(rows)
             yield results.popleft()
 

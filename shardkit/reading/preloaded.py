@@ -14,7 +14,7 @@ from shardkit.contract import Contract, Layout, Payload
 from shardkit.errors import CorruptShardError
 from shardkit.reading.marked import MarkedRows
 from shardkit.reading.shared_block import SharedBlock, available_memory
-from shardkit.store import Column, IdSequence, Store
+from shardkit.store import BatchIdView, Column, Store
 
 _ALIGNMENT = 64  # of arrays: a cache line
 _OFFSET = np.dtype("<u8")
@@ -96,7 +96,7 @@ class PreloadedRecords:
         """Return the id in a row."""
         return self._store.id_of(row)
 
-    def ids_of(self, rows: npt.NDArray[np.int64]) -> IdSequence:
+    def ids_of(self, rows: npt.NDArray[np.int64]) -> BatchIdView:
         """Return the ids in some rows."""
         return self._store.ids_of(rows)
 

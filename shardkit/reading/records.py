@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardkit.contract import Contract, Payload
-from shardkit.store import Column, IdSequence
+from shardkit.store import BatchIdView, Column
 
 
 class Records(Protocol):
@@ -34,7 +34,7 @@ class Records(Protocol):
             CorruptShardError: The index is inconsistent.
         """
 
-    def ids_of(self, rows: npt.NDArray[np.int64]) -> IdSequence:
+    def ids_of(self, rows: npt.NDArray[np.int64]) -> BatchIdView:
         """Return the ids in some rows, ``int64[k]``."""
 
     def where(self, row: int) -> str:

@@ -69,6 +69,7 @@ class ThreadedRun:
                 self._made = self._making.batches()
         except BaseException as error:
             self._fail(0, error)
+        del self._making  # or whoever has the run would hold the memory of batches that were handed out
         self._finished.set()
 
     def _fail(self, place: int, error: BaseException) -> None:

@@ -1,11 +1,12 @@
-"""How a batch goes from a DataLoader's worker to the training process: by blocks that are used again and again.
+"""How a batch goes from a DataLoader's worker to the training process: in blocks, small tensors by value.
 
-In a worker a batch is a `WorkerBatch`; what arrives is a plain dict. Only between processes it goes so: whoever
-pickles one for anything else gets copies of its tensors.
+In a worker a batch is a `WorkerBatch`; what arrives is a plain dict. That holds for what is sent between processes:
+whoever copies or pickles a batch gets copies of its tensors.
 """
 
 import os
 import weakref
+from collections.abc import Iterable
 from itertools import accumulate
 from multiprocessing import active_children
 from multiprocessing.reduction import ForkingPickler
@@ -14,19 +15,36 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch.utils import _pytree as pytree
 from torch.utils.data import get_worker_info
 
-from shardkit.reading.allocation import allocate
-from shardkit.reading.lent_memory import FREE, MOST_INLINE, RETURNED, Shape, Token, bytes_of, worker_memory
+from shardkit.errors import ShardkitError
+from shardkit.reading.allocation import allocate, is_channels_last
+from shardkit.reading.lent_memory import MOST_INLINE, Owner, Shape, Token, bytes_of, worker_memory
+from shardkit.transforms.encoded import EncodedImage, EncodedImages
 
 _ALIGNMENT = 64
 """Of tensors that share a block: a multiple of the size of every element."""
+_TENSORS = (torch.Tensor, EncodedImage)
+_LISTS = (list, EncodedImages)
 
 
 class WorkerBatch(dict[str, Any]):
     """A batch in the worker that made it."""
 
     __slots__ = ()
+
+
+def _flatten(batch: WorkerBatch) -> tuple[list[Any], list[str]]:
+    return list(batch.values()), list(batch)
+
+
+def _unflatten(values: Iterable[Any], names: list[str]) -> WorkerBatch:
+    return WorkerBatch(zip(names, values, strict=True))
+
+
+# Tools that take trees apart see a dict, though the type is another. There is no public way to say so yet.
+pytree.register_pytree_node(WorkerBatch, _flatten, _unflatten)
 
 
 def as_made_here(batch: dict[str, Any]) -> dict[str, Any]:
@@ -56,6 +74,13 @@ class _PackedTensor(NamedTuple):
     stride: Shape
 
 
+class _PackedList(NamedTuple):
+    """Tensors of varying shape on their way, and the type of list that they were."""
+
+    kind: type[list[torch.Tensor]]
+    tensors: list[_PackedTensor]
+
+
 class _Parcel:
     """What a batch is made up of.
 
@@ -68,8 +93,8 @@ class _Parcel:
 
     def pack(self, value: Any) -> Any:
         """Return what travels in place of a value."""
-        if type(value) is list:
-            return self._pack_list(value)
+        if type(value) in _LISTS and value and all(map(_is_plain, value)):
+            return _PackedList(type(value), self._pack_together(value))
         if not _is_plain(value):
             return value
         if worker_memory.block_of(value.untyped_storage()) is not None:
@@ -78,13 +103,11 @@ class _Parcel:
             return _packed(bytes_of(value.untyped_storage()).tobytes(), value, value.storage_offset())
         return value
 
-    def _pack_list(self, values: list[Any]) -> list[Any]:
-        if not all(map(_is_plain, values)):
-            return [self.pack(value) for value in values]
-        dense = [_dense(value) for value in values]
+    def _pack_together(self, tensors: list[torch.Tensor]) -> list[_PackedTensor]:
+        dense = [_dense(tensor) for tensor in tensors]
         ends = list(accumulate(-(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT for tensor in dense))
-        if not ends or ends[-1] <= MOST_INLINE:
-            return [self.pack(value) for value in values]
+        if ends[-1] <= MOST_INLINE:
+            return [_packed(bytes_of(tensor.untyped_storage()).tobytes(), tensor, 0) for tensor in dense]
         together = allocate((ends[-1],), np.dtype(np.uint8))
         number, room = self._add(together), together.numpy()
         packed = []
@@ -105,16 +128,19 @@ class _Parcel:
 def _is_plain(value: Any) -> bool:
     """Whether a value is a tensor that is no more than numbers in memory of this process."""
     return (
-        type(value) is torch.Tensor
+        type(value) in _TENSORS
         and value.layout == torch.strided
         and value.device.type == "cpu"
-        and not (value.requires_grad or value.is_shared())  # type: ignore[no-untyped-call]  # by torch
+        and not (value.is_quantized or value.is_conj() or value.is_neg())
+        and not (value.requires_grad or value.is_shared())
     )
 
 
 def _dense(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor whose memory holds nothing else, the same one if it is so."""
-    return tensor if tensor.untyped_storage().nbytes() == tensor.nbytes else tensor.clone()
+    """Return a tensor whose memory holds its elements, each once, and nothing else; the same one if it is so."""
+    is_whole = tensor.untyped_storage().nbytes() == tensor.nbytes
+    is_dense = tensor.is_contiguous() or is_channels_last(tensor)
+    return tensor if is_whole and is_dense else tensor.clone(memory_format=torch.contiguous_format)
 
 
 def _packed(memory: int | bytes, tensor: torch.Tensor, offset: int | torch.SymInt) -> _PackedTensor:
@@ -126,7 +152,7 @@ def _packed_memory(tensor: torch.Tensor) -> _PackedBlock | torch.UntypedStorage:
     block = worker_memory.block_of(storage)
     if block is None:
         return storage
-    block.is_sent = True
+    worker_memory.send(block)
     return _PackedBlock(block.token, None if block.is_known else block.storage)
 
 
@@ -149,8 +175,8 @@ def _unpack(
 
 
 def _unpacked(value: Any, memories: list[torch.UntypedStorage]) -> Any:
-    if type(value) is list:
-        return [_unpacked(each, memories) for each in value]
+    if type(value) is _PackedList:
+        return value.kind([_unpacked(each, memories) for each in value.tensors])
     if type(value) is not _PackedTensor:
         return value
     if isinstance(value.memory, bytes):
@@ -164,7 +190,11 @@ def _unpacked(value: Any, memories: list[torch.UntypedStorage]) -> Any:
 def _receive(block: _PackedBlock) -> torch.UntypedStorage:
     """Return the memory of a block as one that goes back to the worker when no tensor refers to it any more."""
     if block.storage is None:
-        lent = _known[block.token]
+        lent = _known.get(block.token)
+        if lent is None:
+            raise ShardkitError(
+                "a batch of a DataLoader's worker can be received only by the process that started the worker"
+            )
     else:
         lent = bytes_of(block.storage)
         _remember(block.token, lent)
@@ -187,7 +217,7 @@ def _remember(token: Token, lent: npt.NDArray[np.uint8]) -> None:
 
 def _give_back(token: Token, lent: npt.NDArray[np.uint8], process: int) -> None:
     if os.getpid() == process:  # and no child that was forked meanwhile
-        lent[-1] = RETURNED if _known.get(token) is lent else FREE
+        lent[-1] = Owner.RETURNED if _known.get(token) is lent else Owner.FREE
 
 
 os.register_at_fork(after_in_child=_known.clear)

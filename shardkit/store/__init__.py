@@ -17,7 +17,7 @@ from shardkit.store.durable import (
 )
 from shardkit.store.folder import DataFolder, is_safe_path
 from shardkit.store.history import load_generation
-from shardkit.store.ids import IdIndex, IdSequence
+from shardkit.store.ids import BatchIdView, IdIndex, IdSequence
 from shardkit.store.index_writer import WrittenIndex, write_index
 from shardkit.store.manifest import (
     MANIFEST_NAME,
@@ -38,6 +38,7 @@ __all__ = [
     "MANIFEST_NAME",
     "SOURCE_DIGEST_BYTES",
     "STORE_NAMES",
+    "BatchIdView",
     "Column",
     "DataFolder",
     "FileEntry",

@@ -7,7 +7,7 @@ import os
 import weakref
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from typing import Any, overload
+from typing import Any, Self, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -194,15 +194,11 @@ def share_index(folder: CommittedFolder) -> IdIndex:
     return index
 
 
-class IdSequence:
+class BatchIdView:
     """Ids of some rows, made when asked for. Compares equal to a list of the same strings; pickles small.
 
-    It has the length, positions, slices and order of a list, and is no `collections.abc.Sequence` only for the sake
-    of torch: a DataLoader's worker takes those apart, item by item, which costs more than to read a small batch.
-
-    Example:
-        >>> store.ids[-1], "cats/1.jpg" in store.ids, list(store.ids[:2])
-        ('dogs/9.jpg', True, ['cats/1.jpg', 'cats/2.jpg'])
+    It has the length, positions, slices and order of a list. A `collections.abc.Sequence` it is not, for torch takes
+    those apart item by item in a DataLoader's worker, which costs more than reading a small batch; see `IdSequence`.
     """
 
     def __init__(self, index: IdIndex, rows: range | npt.NDArray[np.int64]) -> None:
@@ -217,11 +213,11 @@ class IdSequence:
     def __getitem__(self, position: int) -> str: ...
 
     @overload
-    def __getitem__(self, position: slice) -> "IdSequence": ...
+    def __getitem__(self, position: slice) -> Self: ...
 
-    def __getitem__(self, position: int | slice) -> "str | IdSequence":
+    def __getitem__(self, position: int | slice) -> str | Self:
         if isinstance(position, slice):
-            return IdSequence(self._index, self._rows[position])
+            return type(self)(self._index, self._rows[position])
         return self._index.id_of(int(self._rows[position]))
 
     def __iter__(self) -> Iterator[str]:
@@ -236,9 +232,9 @@ class IdSequence:
             return False
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, IdSequence) and other._index.key == self._index.key:
+        if isinstance(other, BatchIdView) and other._index.key == self._index.key:
             return len(self) == len(other) and bool(np.array_equal(self._rows, other._rows))
-        if isinstance(other, Sequence) and not isinstance(other, str):
+        if isinstance(other, BatchIdView | Sequence) and not isinstance(other, str):
             return len(self) == len(other) and all(
                 mine == theirs for mine, theirs in zip(self, other, strict=True)
             )
@@ -251,11 +247,22 @@ class IdSequence:
         return f"<{len(self)} ids: {shown}{', …' if len(self) > 3 else ''}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_reopen, (*self._index.key, self._rows))
+        return (_reopen, (type(self), *self._index.key, self._rows))
 
 
-def _reopen(path: str, dataset_id: str, generation: int, rows: range | npt.NDArray[np.int64]) -> IdSequence:
+class IdSequence(BatchIdView, Sequence[str]):
+    """Ids of the rows of a data set: a `BatchIdView` that is a `collections.abc.Sequence`.
+
+    Example:
+        >>> store.ids[-1], "cats/1.jpg" in store.ids, list(store.ids[:2])
+        ('dogs/9.jpg', True, ['cats/1.jpg', 'cats/2.jpg'])
+    """
+
+
+def _reopen(
+    kind: type[BatchIdView], path: str, dataset_id: str, generation: int, rows: range | npt.NDArray[np.int64]
+) -> BatchIdView:
     index = _open_indexes.get((path, dataset_id, generation))
     if index is None:
         index = share_index(CommittedFolder(path, generation, dataset_id))
-    return IdSequence(index, rows)
+    return kind(index, rows)

@@ -20,7 +20,7 @@ from shardkit.store.backend import Column, ShardReader, columns_of
 from shardkit.store.backends import BACKENDS
 from shardkit.store.checksum import id_hash
 from shardkit.store.committed_folder import CommittedFolder
-from shardkit.store.ids import IdSequence, share_index
+from shardkit.store.ids import BatchIdView, IdSequence, share_index
 from shardkit.store.index_files import REJECTED, index_folder
 from shardkit.store.manifest import Manifest, ShardEntry
 from shardkit.store.open_files import reserve_open_files
@@ -105,9 +105,9 @@ class Store:
         self._require_row(row)
         return self._index.id_of(row)
 
-    def ids_of(self, rows: npt.NDArray[np.int64]) -> IdSequence:
+    def ids_of(self, rows: npt.NDArray[np.int64]) -> BatchIdView:
         """Return the ids in some rows, ``int64[k]`` in ``[0, len(self))``: a sequence that makes them when asked."""
-        return IdSequence(self._index, rows)
+        return BatchIdView(self._index, rows)
 
     def row_of(self, record_id: str) -> int:
         """Return the row of an id.

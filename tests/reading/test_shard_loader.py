@@ -267,13 +267,15 @@ def test_a_default_device_of_torch_does_not_matter(data: Path) -> None:
         assert kinds == {"cpu"}
 
 
-def test_a_batch_that_is_let_go_is_gone_also_where_training_is_the_slower(data: Path) -> None:
-    loader = ShardLoader(data, batch_size=4, threads=2, fields=["raw"])
+@pytest.mark.parametrize("field", ["raw", "image"])
+def test_a_batch_that_is_let_go_is_gone_also_where_training_is_the_slower(data: Path, field: str) -> None:
+    crop = transforms.CenterCrop(6) if field == "image" else None
+    loader = ShardLoader(data, batch_size=4, threads=2, fields=[field], transform=crop)
     held: list[Any] = []
     batches = iter(loader)
     for _ in range(8):
         batch = next(batches)
-        held.append(weakref.ref(batch["raw"]))
+        held.append(weakref.ref(batch[field]))
         del batch
         time.sleep(0.02)  # all that is made ahead is ready by then
     gc.collect()
@@ -298,6 +300,7 @@ def test_batches_made_at_one_go_are_the_same_and_go_on_from_a_state(data: Path) 
     singly = torch.utils.data.DataLoader(iterable, batch_size=None, num_workers=1)
     expected = [(list(batch["id"]), batch["raw"], batch["label"]) for batch in singly]
     assert len(expected) > 4
+    assert loader.dataset.batches_at_once(4) > 4
     for batches in (loader, iterable):
         for delivered, (ids, raw, label) in zip(batches, expected, strict=True):
             assert list(delivered["id"]) == ids

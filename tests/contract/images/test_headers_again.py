@@ -5,13 +5,16 @@ from dataclasses import astuple
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
 from shardkit.contract.field import Violation
+from shardkit.contract.images import seen_headers
 from shardkit.contract.images.facts import Facts
-from shardkit.contract.images.inspection import inspect, inspect_again
+from shardkit.contract.images.inspection import inspect
+from shardkit.contract.images.seen_headers import inspect_again
 
 
 def jpeg(**options: Any) -> bytes:
@@ -45,6 +48,23 @@ def test_what_is_remembered_is_what_a_new_look_finds(number: int, data: st.DataO
     for each in (file, shortened, file + b"\0", shortened):
         expected = seen(lambda given: inspect(given, complete=False), each)
         assert seen(inspect_again, each) == expected
+
+
+def test_a_header_is_walked_once_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    walked: list[bytes] = []
+
+    def walk(data: bytes, *, complete: bool) -> Facts:
+        walked.append(data)
+        return inspect(data, complete=complete)
+
+    monkeypatch.setattr(seen_headers, "inspect", walk)
+    first, others = jpeg(comment=b"first"), [jpeg(comment=b"%d" % number) for number in range(3000)]
+    inspect_again(first)
+    inspect_again(first + b"\0")
+    assert walked == [first]
+    for other in others:
+        assert inspect_again(other).width == 30
+    assert len(seen_headers._seen_headers) <= 1024
 
 
 def test_a_header_whose_scan_is_cut_short_is_not_taken_for_the_whole_one() -> None:

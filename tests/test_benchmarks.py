@@ -111,7 +111,45 @@ def test_gpu_says_that_it_measured_nothing_where_there_is_none(tmp_path: Path) -
     assert run_small("gpu", tmp_path, "--records", "8")["not_measured"] == "torch sees no CUDA device"
 
 
+def test_checksum_costs_compares_epochs_with_and_without(tmp_path: Path) -> None:
+    options = ("--records", "8", "--repetitions", "1", "--width", "96", "--height", "72", "--batch", "4")
+    report = run_small("checksum_costs", tmp_path, "--folder", str(tmp_path), *options, "--size", "32")
+
+    ways = {f"{backend}, {way}" for backend in ("memmap", "lmdb") for way in ("ShardLoader", "one by one")}
+    assert set(report["comparisons"]) == ways
+    assert [path.name for path in tmp_path.iterdir()] == ["results.json"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it drops files from the page cache, and looks into it")
+def test_cold_reads_measures_what_is_not_in_the_page_cache(tmp_path: Path) -> None:
+    options = ("--records", "20", "--kilobytes", "1", "--batch", "4", "--repetitions", "1")
+    report = run_small("cold_reads", tmp_path, "--folder", str(tmp_path), *options)
+
+    kinds = {f"{kind}, {backend}" for kind in ("bytes", "arrays") for backend in ("memmap", "lmdb")}
+    assert {name: each["cached_share"] for name, each in report["comparisons"].items()} == dict.fromkeys(
+        kinds, 0
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["results.json"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="it reads memory from there")
+def test_reading_memory_adds_up_the_processes_after_each_epoch(tmp_path: Path) -> None:
+    options = ("--records", "6", "--arrays", "20", "--epochs", "3", "--batch", "3", "--array_batch", "10")
+    report = run_small(
+        "reading_memory", tmp_path, "--folder", str(tmp_path), *options, "--workers", "1", "--context", "fork"
+    )
+
+    names = {f"{kind}, {way}" for kind in ("photos", "arrays") for way in ("ShardLoader", "DataLoader")}
+    assert {name: len(each) for name, each in report["epochs"].items()} == dict.fromkeys(names, 3)
+    for kind in ("photos", "arrays"):  # a worker is another process
+        ends = [report["epochs"][f"{kind}, {way}"][-1]["pss"] for way in ("ShardLoader", "DataLoader")]
+        assert ends[1] > 1.2 * ends[0]
+
+
 NAMES = [
+    "checksum_costs",
+    "cold_reads",
+    "reading_memory",
     "compare",
     "delivery",
     "gpu",

@@ -36,7 +36,7 @@ class PageCache:
         """Empty it, if that is wanted."""
         if self._is_dropped:
             self._done = _drop(self._path)
-            kept = _cached_share(self._path)
+            kept = cached_share(self._path)
             self._kept = kept if self._kept is None or kept is None else max(kept, self._kept)
 
     def describe(self) -> str:
@@ -56,19 +56,24 @@ def _drop(path: Path) -> str:
         return f"dropped before each loader's first epoch, by {DROP_CACHES}"
     if not hasattr(os, "posix_fadvise"):
         return "NOT dropped, which this system offers no way to"
-    for file in _files(path):
-        descriptor = os.open(file, os.O_RDONLY)
-        try:
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        finally:
-            os.close(descriptor)
+    drop_files(path)
     return (
         "dropped before each loader's first epoch, by posix_fadvise on the data set's files "
         f"({DROP_CACHES} takes root)"
     )
 
 
-def _cached_share(path: Path) -> float | None:
+def drop_files(path: Path) -> None:
+    """Empty the page cache of a data set's files alone, as far as they are written and nobody has mapped them."""
+    for file in _files(path):
+        descriptor = os.open(file, os.O_RDONLY)
+        try:
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
+
+
+def cached_share(path: Path) -> float | None:
     """Return which share of the data set's pages is in memory; None where the system does not tell."""
     cached = pages = 0
     for file in _files(path):

@@ -44,7 +44,16 @@ class SampleReader:
         self._paddings = {
             reader.name: reader.field.padding for reader in self._readers if reader.field.padding is not None
         }
-        self._stored = [reader.column for reader in self._readers if reader.index is None]
+        stored = [reader for reader in self._readers if reader.index is None]
+        self._stored = [reader.column for reader in stored]
+        self._judged = [
+            (place, reader)
+            for place, reader in enumerate(stored)
+            if self._verifies_all or reader.layout.is_single
+        ]
+        self._from_index = [
+            (reader.name, None if reader.index is None else reader.from_index) for reader in self._readers
+        ]
         self._is_random = any(reader.is_random for reader in self._readers)
 
     def record(self, row: int) -> dict[str, Any]:
@@ -53,14 +62,17 @@ class SampleReader:
         Raises:
             CorruptShardError: What is stored is inconsistent, or a checksum differs where all are verified.
         """
-        store = self._store
-        record: dict[str, Any] = {"id": store.id_of(row)}
-        payloads = iter(store.payloads(row, self._stored))
-        for reader in self._readers:
-            if reader.index is None:
-                record[reader.name] = self._stored_value(reader, row, next(payloads))
+        record: dict[str, Any] = {"id": self._store.id_of(row)}
+        payloads = self._store.payloads(row, self._stored)
+        place = 0
+        for name, from_index in self._from_index:
+            if from_index is None:
+                record[name] = bytes(payloads[place])
+                place += 1
             else:
-                record[reader.name] = reader.from_index(row)
+                record[name] = from_index(row)
+        for place, reader in self._judged:
+            record[reader.name] = self._stored_value(reader, row, payloads[place])
         return record
 
     def sample(self, row: int) -> Sample:

@@ -6,7 +6,7 @@ The key is the row in the shard, big-endian; the value is a MessagePack map of i
 import errno
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,8 @@ from shardkit.store.backend import Column
 from shardkit.store.checksum import SOURCE_DIGEST_BYTES
 from shardkit.store.durable import EarlySync, make_folder, partial_of, publish, remove, sync_file
 from shardkit.store.folder import DataFolder
-from shardkit.store.lmdb_environment import share_environment
 from shardkit.store.lmdb_header import LmdbFault, LmdbMeta, check_header
-from shardkit.store.lmdb_tree import check_tree
+from shardkit.store.lmdb_values import open_values
 from shardkit.store.manifest import ShardEntry
 
 MAX_RECORD_BYTES = (1 << 31) - (1 << 16)
@@ -39,6 +38,8 @@ _HEAD_ENTRIES = 3  # id, checksum, source digest
 _SOURCE_DIGEST = "source-digest"  # with a hyphen: no field can have that name
 _MODE = 0o644
 _FULL_BYTES = 1 << 16
+_NOT_MESSAGEPACK = (ValueError, TypeError, OverflowError)
+_NO_MAP = "is not a MessagePack map"
 
 
 class LmdbBackend:
@@ -67,10 +68,10 @@ class LmdbBackend:
         (file,) = shard.files
         meta = _check_header(folder, shard)
         try:
-            check_tree(folder.map(file.path, file.bytes), meta)
+            get = open_values(folder.map(file.path, file.bytes), meta)
         except LmdbFault as fault:
             raise _altered(folder, shard, fault) from fault
-        return LmdbReader(folder, shard, columns)
+        return LmdbReader(folder, shard, columns, get)
 
 
 def _check_header(folder: DataFolder, shard: ShardEntry) -> LmdbMeta:
@@ -214,14 +215,19 @@ def _refusals(path: Path) -> Iterator[None]:
 class LmdbReader:
     """Reads one lmdb shard. Payloads are bytes of their own."""
 
-    def __init__(self, folder: DataFolder, shard: ShardEntry, columns: Sequence[Column]) -> None:
-        (file,) = shard.files
-        self._shown = folder.path / file.path
+    def __init__(
+        self,
+        folder: DataFolder,
+        shard: ShardEntry,
+        columns: Sequence[Column],
+        get: Callable[[int], memoryview],
+    ) -> None:
+        self._shown = folder.path / shard.files[0].path
         self._rows = shard.count
         self._expected = [
             (column.name, column.layout.nbytes if column.layout.is_fixed else None) for column in columns
         ]
-        self._environment = share_environment(folder, file.path, file.bytes)
+        self._get = get
 
     def payload(self, row: int, column: int) -> Payload:
         """Return one payload."""
@@ -271,21 +277,20 @@ class LmdbReader:
         return payloads
 
     def _record(self, row: int) -> dict[str, Any]:
-        value = self._value(row)
         try:
-            record = msgpack.unpackb(value)
-        except (ValueError, TypeError, OverflowError) as error:
-            raise self._corrupt(row, "is not a MessagePack map") from error
+            record = msgpack.unpackb(self._get(row))
+        except (LmdbFault, *_NOT_MESSAGEPACK) as error:
+            raise self._unreadable(row, error) from error
         if type(record) is not dict:
-            raise self._corrupt(row, "is not a MessagePack map")
+            raise self._corrupt(row, _NO_MAP)
         return record
 
     def _head(self, row: int, entries: int) -> dict[str, Any]:
         """Return the first entries of a record, reading no more of it than they take."""
-        value = self._value(row)
-        unpacker = msgpack.Unpacker(max_buffer_size=len(value))
-        unpacker.feed(value[:_HEAD_BYTES])
         try:
+            value = self._get(row)
+            unpacker = msgpack.Unpacker(max_buffer_size=len(value))
+            unpacker.feed(value[:_HEAD_BYTES])
             unpacker.read_map_header()
             head = {}
             for _ in range(entries):
@@ -293,24 +298,18 @@ class LmdbReader:
                 head[key] = unpacker.unpack()
         except msgpack.OutOfData:
             return self._record(row)
-        except (ValueError, TypeError, OverflowError) as error:
-            raise self._corrupt(row, "is not a MessagePack map") from error
+        except (LmdbFault, *_NOT_MESSAGEPACK) as error:
+            raise self._unreadable(row, error) from error
         return head
-
-    def _value(self, row: int) -> memoryview:
-        try:
-            value = self._environment.get(row.to_bytes(8, "big"))
-        except lmdb.Error as error:
-            raise self._corrupt(row, f"cannot be read: {error}") from error
-        if value is None:
-            raise self._corrupt(row, "is not there")
-        return value
 
     def _id_of(self, row: int, record: dict[str, Any]) -> str:
         record_id = record.get("id")
         if type(record_id) is not str:
             raise self._corrupt(row, "holds no id")
         return record_id
+
+    def _unreadable(self, row: int, error: Exception) -> CorruptShardError:
+        return self._corrupt(row, str(error) if isinstance(error, LmdbFault) else _NO_MAP)
 
     def _corrupt(self, row: int, problem: str) -> CorruptShardError:
         return CorruptShardError(

@@ -3,8 +3,9 @@
 Shards hold keys of eight bytes, which are checked as well; files of others may hold any keys.
 
 LMDB follows the page numbers and node offsets of its tree unchecked, so that one flipped bit in them can end
-the process with a signal. This walk touches the branch and leaf pages, not the values outside them. After it,
-damage can only make a look-up miss or a value differ, which the reader and the checksums notice.
+the process with a signal; shards are read by what this walk found. It touches the branch and leaf pages, not the
+values outside them. After it, damage can only make a look-up miss or a value differ, which the reader and the
+checksums notice.
 """
 
 from dataclasses import dataclass
@@ -15,13 +16,17 @@ import numpy.typing as npt
 
 from shardkit.store.lmdb_header import PAGE_HEADER_BYTES, LmdbFault, LmdbMeta
 
+NODE_AND_KEY_BYTES = 16
+"""Of a leaf node of a shard, before its value."""
+OUTSIDE = 0x01
+"""Flag of a node (F_BIGDATA): the value has pages of its own."""
+
 _BRANCH = 0x01
 _LEAF = 0x02
 _FLAGS, _LOWER, _UPPER, _POINTERS = 5, 6, 7, 8  # 16-bit words of a page
 _NODE_BYTES = 8  # two words of size (or page number), flags, key size
 _KEY_BYTES = 8
 _PAGE_NUMBER_BYTES = 8
-_OUTSIDE = 0x01  # F_BIGDATA: the value has pages of its own
 _TABLE = 0x02  # F_SUBDATA: the value is a named database
 _DAMAGED = "its tree is damaged"
 _LEAVES_AT_ONCE = 4096
@@ -43,18 +48,23 @@ class _Nodes:
     offset: _Numbers
 
 
-def check_tree(file: memoryview, meta: LmdbMeta) -> None:
-    """Make sure that LMDB can look up every row of a mapped file without leaving it.
+def check_tree(file: memoryview, meta: LmdbMeta) -> tuple[_Numbers, _Numbers]:
+    """Make sure that every row of a mapped file can be looked up without leaving it.
 
     Args:
         file: The whole file.
         meta: As `check_header` returned it.
 
+    Returns:
+        The leaf pages in the order of their rows, and the first row of each: ``int64[leaves]``.
+
     Raises:
         LmdbFault: A page or node is not sound, or the keys are not the rows ``0, 1, 2, …``.
     """
     words, leaves = _find_leaves(file, meta, _KEY_BYTES)
-    _check_leaves(words, _nodes(words, leaves, _LEAF, meta, _KEY_BYTES), meta)
+    nodes = _nodes(words, leaves, _LEAF, meta, _KEY_BYTES)
+    _check_leaves(words, nodes, meta)
+    return leaves, np.flatnonzero(np.diff(nodes.page, prepend=-1))
 
 
 def check_tree_of_any(file: memoryview, meta: LmdbMeta) -> None:
@@ -138,7 +148,7 @@ def _check_values(words: _Words, nodes: _Nodes, meta: LmdbMeta) -> None:
     size = _word(words, nodes, 0) | _word(words, nodes, 1) << 16
     flags = _word(words, nodes, 2)
     value = nodes.offset + _NODE_BYTES + _word(words, nodes, 3)
-    is_outside = flags == _OUTSIDE
+    is_outside = flags == OUTSIDE
     held = np.where(is_outside, _PAGE_NUMBER_BYTES, size)
     _require((flags == 0) | is_outside, value + held <= meta.page_size)
     # A key of odd length puts the page number at an odd byte.

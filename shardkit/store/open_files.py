@@ -1,7 +1,6 @@
 """How many files this process may have open at a time.
 
-A memory map and an LMDB environment each hold a descriptor, and the usual soft limit of 1024 would not do for a
-thousand shards.
+A memory map holds a descriptor, and the usual soft limit of 1024 would not do for a thousand shards.
 """
 
 import resource

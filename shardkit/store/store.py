@@ -102,7 +102,8 @@ class Store:
             IndexError: There is no such row.
             CorruptShardError: The index is inconsistent.
         """
-        self._require_row(row)
+        if not 0 <= row < self._count:
+            self._require_row(row)
         return self._index.id_of(row)
 
     def ids_of(self, rows: npt.NDArray[np.int64]) -> BatchIdView:

@@ -177,9 +177,8 @@ class ImageField(Field):
         """
         if self.store == "raw":
             return self._open_raw(payload)
-        data = bytes(payload)
         try:
-            return self._open_encoded(data, self._inspect_stored(data))
+            return self._open_encoded(payload, self._inspect_stored(payload))
         except Violation as violation:
             raise _unfit(violation) from violation
 
@@ -213,29 +212,29 @@ class ImageField(Field):
         """Formats that payloads have: those let in, and those that :meth:`check` writes itself."""
         return frozenset({"jpeg"} if self.store == "jpeg" else {*self.formats, "png"})
 
-    def _inspect_stored(self, data: bytes) -> Facts:
+    def _inspect_stored(self, payload: Payload) -> Facts:
         """Return the header facts of a payload that may be decoded: the disk is not trusted."""
-        facts = inspect_again(data)
+        facts = inspect_again(payload)
         if facts.format not in self._stored_formats:
             expected = ", ".join(sorted(self._stored_formats))
             raise Violation(
                 Reason.FORMAT_NOT_ALLOWED, f"a {facts.format} image; the contract allows {expected} here"
             )
-        require_decodable(data, facts, self.max_pixels)
+        require_decodable(len(payload), facts, self.max_pixels)
         return facts
 
-    def _open_encoded(self, data: bytes, facts: Facts) -> StoredImage:
+    def _open_encoded(self, payload: Payload, facts: Facts) -> StoredImage:
         colorspace = self._direct_colorspace(facts)
         if colorspace is None or not isinstance(facts, JpegFacts):
-            whole = self._decode_by_policies(data, facts)
+            whole = self._decode_by_policies(bytes(payload), facts)
             return StoredImage((whole.shape[0], whole.shape[1]), lambda *_: whole)
         self._require_stored_size(facts.height, facts.width)
 
         def decode(least: Size | None, room: Room | None) -> Samples:
             try:
-                return decode_turbo(data, facts, colorspace, least, room)
+                return decode_turbo(payload, facts, colorspace, least, room)
             except ValueError:  # what simplejpeg refuses, Pillow may serve
-                return self._decode_by_policies(data, facts)
+                return self._decode_by_policies(bytes(payload), facts)
 
         return StoredImage((facts.height, facts.width), decode)
 

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from os import PathLike
+from typing import Any
 
 import numpy.typing as npt
 
@@ -30,7 +31,8 @@ class ShardLoader(RankBatches):
     """The batches of one rank, made by threads in this process: nothing is sent between processes.
 
     The sequence is that of a `ShardIterableDataset` with the same arguments, for any number of threads. An exception
-    is raised at the batch it belongs to, and ends the iteration. Leaving the loop early leaves no thread behind.
+    is raised at the batch it belongs to, and ends the iteration. Leaving the loop early leaves no thread behind. The
+    memory of batches made ahead is kept between iterations, for those of the next.
 
     Example:
         >>> loader = ShardLoader("out/", batch_size=64, threads=2)
@@ -100,6 +102,7 @@ class ShardLoader(RankBatches):
         if self._threads < 1:
             raise ValueError(f"threads must be 1 or more, not {self._threads}")
         self._pin_memory = pin_memory
+        self._spare: list[RecycledMemory] = []
 
     def __iter__(self) -> Iterator[Batch]:
         return self._deliver(self._begin())
@@ -108,7 +111,8 @@ class ShardLoader(RankBatches):
         """Yield the batches in order; the threads end with the iteration, however it ends."""
         threads = BatchThreads(self._threads)
         most = (_AHEAD + _MOST_AHEAD + 2) * len(self.dataset.contract.fields)
-        memory: Allocate = allocate_pinned if self._pin_memory else RecycledMemory(most).allocate
+        recycled = self._spare.pop() if self._spare else RecycledMemory(most)
+        memory: Allocate = allocate_pinned if self._pin_memory else recycled.allocate
         at_once = self.dataset.batches_at_once(self.batch_size)
         coming: deque[ThreadedRun] = deque()
         try:
@@ -123,6 +127,11 @@ class ShardLoader(RankBatches):
             batches.finish()
         finally:
             threads.close()
+            self._spare.append(recycled)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the memory of batches out, which is for this process."""
+        return super().__getstate__() | {"_spare": []}
 
     def _take(self, made: ThreadedRun, batches: BatchIterator, memory: Allocate) -> Iterator[Batch]:
         """Yield the batches of a run, once they are finished.

@@ -68,7 +68,7 @@ def examine(data: bytes, formats: tuple[str, ...], max_pixels: int, *, needs_pix
     if found not in formats:
         raise Violation(Reason.FORMAT_NOT_ALLOWED, f"a {found} image; formats allows {', '.join(formats)}")
     facts = inspect(data, complete=True)
-    require_decodable(data, facts, max_pixels)
+    require_decodable(len(data), facts, max_pixels)
     if isinstance(facts, JpegFacts):
         picture, noticed = _examine_jpeg(data, facts, needs_pixels)
     else:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import simplejpeg
 
-from shardkit.contract.field import Violation
+from shardkit.contract.field import Payload, Violation
 from shardkit.contract.images import pillow
 from shardkit.contract.images.facts import Facts, Picture, unseen
 from shardkit.contract.images.jpeg import DCT_FRAMES, JpegFacts
@@ -87,7 +87,7 @@ def turbo_judged(data: bytes, facts: JpegFacts) -> Picture:
 
 
 def decode_turbo(
-    data: bytes,
+    data: Payload,
     facts: JpegFacts,
     colorspace: str,
     least: tuple[int, int] | None = None,
@@ -126,7 +126,7 @@ def decode_turbo(
 
 
 def _room_for_all(
-    data: bytes, channels: int, room: Room | None = None, *, strict: bool = False
+    data: Payload, channels: int, room: Room | None = None, *, strict: bool = False
 ) -> npt.NDArray[np.uint8]:
     """Return room for all pixels of a JPEG, also of one that is to be scaled, by libjpeg's own reading of the header.
 
@@ -149,7 +149,7 @@ def _blank(nbytes: int) -> npt.NDArray[np.uint8]:
     return np.zeros(nbytes, np.uint8)
 
 
-def require_decodable(data: bytes, facts: Facts, max_pixels: int) -> None:
+def require_decodable(nbytes: int, facts: Facts, max_pixels: int) -> None:
     """Refuse, before a pixel is decoded or memory is taken, what cannot or must not be decoded.
 
     Raises:
@@ -160,11 +160,11 @@ def require_decodable(data: bytes, facts: Facts, max_pixels: int) -> None:
     if facts.colour_space:
         raise Violation(Reason.COLOUR_SPACE, f"colour space {facts.colour_space}, which no policy converts")
     require_pixels(facts.width, facts.height, max_pixels)
-    if len(data) < facts.least_bytes:
+    if nbytes < facts.least_bytes:
         raise Violation(
             Reason.TRUNCATED,
             f"{facts.width}x{facts.height} pixels need {facts.least_bytes} bytes at least as {facts.format}, "
-            f"there are {len(data)}",
+            f"there are {nbytes}",
         )
 
 

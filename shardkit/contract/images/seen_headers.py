@@ -5,6 +5,7 @@ four times as long as to look it up. Its facts follow from these bytes alone: up
 which it ends. They are shared by all who read such an image, so nobody may change them.
 """
 
+from shardkit.contract.field import Payload
 from shardkit.contract.images.facts import Facts
 from shardkit.contract.images.inspection import inspect
 from shardkit.contract.images.jpeg import SOS, JpegFacts
@@ -17,18 +18,19 @@ _LONGEST_HEADER = 4096
 _seen_headers: dict[bytes, JpegFacts] = {}
 
 
-def inspect_again(data: bytes) -> Facts:
+def inspect_again(payload: Payload) -> Facts:
     """Return the header facts of an image that was inspected when it was stored.
 
     Raises:
         Violation: As for `inspect`.
     """
-    scan = data.find(_SCAN, 0, _LONGEST_HEADER)
-    header = data[: scan + len(_SCAN) + _LENGTH_BYTES]
+    begin = bytes(payload[:_LONGEST_HEADER])
+    scan = begin.find(_SCAN)
+    header = begin[: scan + len(_SCAN) + _LENGTH_BYTES]
     known = _seen_headers.get(header)
-    if known is not None and known.segments[-1].end <= len(data):
+    if known is not None and known.segments[-1].end <= len(payload):
         return known
-    facts = inspect(data, complete=False)
+    facts = inspect(bytes(payload), complete=False)
     if isinstance(facts, JpegFacts) and facts.scan == scan:
         if len(_seen_headers) >= _MOST_HEADERS:
             _seen_headers.clear()

@@ -99,6 +99,7 @@ def _refuse_batches(*_: Any, **__: Any) -> NoReturn:
 
 default_collate_fn_map[BatchIds] = _refuse_batches
 default_collate_fn_map[BatchIdView] = _refuse_batches
+default_collate_fn_map[EncodedImage] = EncodedImages.collated
 
 
 def collate(samples: Sequence[Mapping[str, Any] | None]) -> Batch:

@@ -15,7 +15,7 @@ from shardkit.contract import Contract, ImageField, Payload
 from shardkit.errors import CorruptShardError, FormatError, TransformError
 from shardkit.reading.records import Records
 from shardkit.reading.stored_array import view_of
-from shardkit.transforms.compose import plan
+from shardkit.transforms.compose import plan, size_after
 from shardkit.transforms.encoded import EncodedImage, check_encoded, is_encoded
 from shardkit.transforms.image_ops import UNUSED_RNG, ImageOp
 from shardkit.transforms.scratch import Block
@@ -87,12 +87,7 @@ class FieldReader:
     @cached_property
     def picture_size(self) -> Size | None:
         """Height and width of every picture as delivered, or None where they vary or it is no image."""
-        if not isinstance(self.field, ImageField):
-            return None
-        size = self.field.stored_size
-        for op in self._ops:
-            size = op.output_size(size)
-        return size
+        return size_after(self._ops, self.field.stored_size) if isinstance(self.field, ImageField) else None
 
     def from_index(self, row: int) -> Any:
         """Return the value of a row in the index: a Python int for a label, else a numpy scalar."""

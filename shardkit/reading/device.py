@@ -10,12 +10,13 @@ import copy
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import repeat
 from typing import Any, Protocol
 
 import torch
 
-from shardkit.reading.handed_out import HandedOut, follow, state_keeper
+from shardkit.reading.handed_out import HandedOut, follow, rank_batches_of, state_keeper
 from shardkit.reading.timing import Timing
 
 
@@ -58,7 +59,9 @@ class DevicePrefetcher:
         transform: Applied to each batch on the device, before it is handed out.
         decode: Called with each batch, before it is moved, and the device: what it returns is moved instead, as far as
             that is not there yet. `transforms.DecodeImages` is one. For CUDA it runs ahead, on the side stream, with
-            what can be pinned pinned; so it may block the calling thread, while the device computes.
+            what can be pinned pinned; so it may block the calling thread, while the device computes. If it has a
+            ``set_epoch``, that is called as an iteration begins, with the epoch of the loader of shardkit's, its
+            sampler or its data set; and by `set_epoch`.
 
     Attributes:
         timing: How long the latest iteration waited for data; see `Timing`.
@@ -94,13 +97,13 @@ class DevicePrefetcher:
         return len(self.loader)  # type: ignore[arg-type]  # a loader without a length raises the TypeError
 
     def set_epoch(self, epoch: int) -> None:
-        """Tell the loader, its data set and its sampler, whichever take one, the epoch of the next iteration.
+        """Tell the loader, its data set, its sampler and what decodes, whichever take one, the next iteration's epoch.
 
         Raises:
             TypeError: None of them takes one.
         """
         names = ("dataset", "sampler", "batch_sampler")
-        parts: list[Any] = [getattr(self.loader, name, None) for name in names]
+        parts: list[Any] = [*(getattr(self.loader, name, None) for name in names), self._decode]
         takers: list[Any] = [taker for taker in (self.loader, *parts) if hasattr(taker, "set_epoch")]
         if not takers:
             raise TypeError(f"{type(self.loader).__name__} takes no epoch, nor does its data set or sampler")
@@ -135,7 +138,7 @@ class DevicePrefetcher:
         handed_out = follow(self.loader, is_ahead=is_ahead)
         batches = self._on_device(self.timing, handed_out)
         if self._transform is not None:
-            batches = map(self._transform, batches)
+            batches = map(partial(_call, self._transform), batches)
         return self.timing.watch(self._note(batches, handed_out))
 
     def _note(self, batches: Iterator[Any], handed_out: HandedOut) -> Iterator[Any]:
@@ -149,25 +152,36 @@ class DevicePrefetcher:
     def _on_device(self, timing: Timing, handed_out: HandedOut) -> Iterator[Any]:
         if self.device.type == "cuda":
             return self._ahead(SideStream(self.device, timing, self._decode), handed_out)
-        batches = iter(self.loader)
+        batches = self._begin()
         if self._decode is not None:
-            batches = map(self._decode, batches, repeat(self.device))
+            batches = map(partial(_call, self._decode), batches, repeat(self.device))
         if self.device.type == "cpu":
             return batches
         return (_copy(batch, self.device) for batch in batches)
 
+    def _begin(self) -> Iterator[Any]:
+        """Start the loader, which may take a state as it starts, and tell what decodes the epoch that this is of."""
+        batches = iter(self.loader)
+        source = rank_batches_of(self.loader)
+        if source is not None and hasattr(self._decode, "set_epoch"):
+            taker: Any = self._decode
+            taker.set_epoch(source.epoch)
+        return batches
+
     def _ahead(self, stream: "SideStream", handed_out: HandedOut) -> Iterator[Any]:
         copies: deque[Copy] = deque()
         failure: Exception | None = None
-        batches = iter(self.loader)
+        batches = self._begin()
         ended = False
         while True:
             while not ended and len(copies) < self.depth:
                 try:
                     copies.append(stream.start(_pull(batches, handed_out)))
-                except StopIteration:
+                except _LoaderEnded:
                     ended = True
-                except Exception as error:  # whatever the loader raises is raised again, in its turn
+                except (
+                    Exception
+                ) as error:  # whatever the loader or decoding raises is raised again, in its turn
                     ended, failure = True, error
             if not copies:
                 break
@@ -213,7 +227,7 @@ class SideStream:
         """Pin `batch`, decode it, and begin its copy."""
         pinned = _replace(batch, "pin_memory", lambda item: item.pin_memory())
         with torch.cuda.stream(self._stream):
-            decoded = pinned if self._decode is None else self._decode(pinned, self._device)
+            decoded = pinned if self._decode is None else _call(self._decode, pinned, self._device)
             moved = _copy(decoded, self._device)
             done = self._stream.record_event(_timed_event())
         return Copy(moved, done)
@@ -227,10 +241,27 @@ class SideStream:
         return begun.batch
 
 
+class _LoaderEnded(Exception):
+    """There are no more batches. No StopIteration, which what is done to a batch may raise by mistake."""
+
+
 def _pull(batches: Iterator[Any], handed_out: HandedOut) -> Any:
-    batch = next(batches)
+    try:
+        batch = next(batches)
+    except StopIteration:
+        raise _LoaderEnded from None
     handed_out.pull()
     return batch
+
+
+def _call(change: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what a function makes of a batch; its StopIteration, which would end the epoch, becomes an error."""
+    try:
+        return change(*arguments)
+    except StopIteration as error:
+        raise RuntimeError(
+            f"{change!r} raised StopIteration for a batch, with which no epoch ends"
+        ) from error
 
 
 def _timed_event() -> Any:

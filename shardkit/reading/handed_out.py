@@ -127,9 +127,17 @@ def state_keeper(loader: Any) -> Any:
     return keeper
 
 
+def rank_batches_of(loader: Any) -> RankBatches | None:
+    """Return what decides the batches of a loader: it, its batch sampler or its data set; None if that is not ours."""
+    return next((each for each in _parts(loader) if isinstance(each, RankBatches)), None)
+
+
 def _find_keeper(loader: Any) -> Any:
-    found = (loader, getattr(loader, "batch_sampler", None), getattr(loader, "dataset", None))
-    return next((each for each in found if hasattr(each, "state_dict")), None)
+    return next((each for each in _parts(loader) if hasattr(each, "state_dict")), None)
+
+
+def _parts(loader: Any) -> tuple[Any, ...]:
+    return loader, getattr(loader, "batch_sampler", None), getattr(loader, "dataset", None)
 
 
 def _place(state: dict[str, Any]) -> tuple[int, int]:

@@ -91,3 +91,10 @@ def plan(ops: Sequence[ImageOp], size: Size, rng: random.Random) -> list[Step]:
             if isinstance(step, Cut | Scale):
                 size = step.height, step.width
     return steps
+
+
+def size_after(ops: Sequence[ImageOp], size: Size | None) -> Size | None:
+    """Return the size that comes of pictures of a size (None: of any) by some operations; None if that varies."""
+    for op in ops:
+        size = op.output_size(size)
+    return size

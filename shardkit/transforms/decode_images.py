@@ -1,57 +1,66 @@
-"""Batches of encoded images decoded on the device, by nvJPEG on CUDA, with the image operations done there too."""
+"""Batches of encoded images decoded: on CUDA by nvJPEG, with the image operations done there too, else on the CPU."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Mapping, Sequence
+from operator import index
+from typing import Any, SupportsIndex
 
 import torch
-from torch.nn.functional import interpolate
 
 from shardkit.contract import Contract, ImageField
-from shardkit.errors import FormatError, TransformError
-from shardkit.transforms.compose import Compose, plan, split
-from shardkit.transforms.encoded import is_encoded
+from shardkit.errors import TransformError
+from shardkit.transforms.compose import Compose, plan, size_after, split
+from shardkit.transforms.device_pictures import decode_on_device, take_steps_on_device
+from shardkit.transforms.encoded import EncodedBatch, is_encoded
 from shardkit.transforms.image_ops import UNUSED_RNG, ImageOp
-from shardkit.transforms.jpeg_libraries import DecodeJpegs, decodes_jpegs, find_jpeg_decoder
-from shardkit.transforms.randomness import rng_of
-from shardkit.transforms.steps import Cut, Mirror, Rendering, Size, Step
-
-MOST_PIXELS = 1 << 26
-"""Pixels decoded at once on a device: 200 MB of RGB, which is enough to keep it busy with photos."""
+from shardkit.transforms.jpeg_libraries import decodes_jpegs, find_jpeg_decoder
+from shardkit.transforms.randomness import Draws, rng_of
+from shardkit.transforms.steps import Rendering, Size, Step
 
 
 class DecodeImages:
     """Decode the images of a batch that `Encoded` left as they are stored, on the device that the batch goes to.
 
+    Decoding on a GPU is experimental: it has not run on one yet.
+
     For a `DevicePrefetcher`, as its ``decode``: there it gets each batch while the bytes are still on the CPU, where
     nvJPEG takes them from, and runs on the stream that copies, ahead of the batch's use. On CUDA, JPEGs are decoded by
-    nvJPEG in full size, through torchcodec (``pip install "shardkit[nvjpeg]"``) or torchvision, and the operations are
-    done there. Pixels differ a little from those that libjpeg-turbo gives: each decoder interpolates colour in its way.
+    nvJPEG in full size, through torchcodec (``pip install "shardkit[nvjpeg]"``, built with CUDA) or torchvision, and
+    the operations are done there. Pixels differ a little from those that libjpeg-turbo gives: each decoder interpolates
+    colour in its way.
 
     What is not a plain JPEG (PNG and other formats; CMYK, rotated by EXIF, rare samplings) is decoded on the CPU by
-    the contract, and copied; and so is everything where the device is not CUDA, in the calling thread. There operations
-    that are part of decoding do the same in all threads or workers: prefer them.
+    the contract, in the calling thread, and copied, and so is a JPEG that nvJPEG refuses; and so is everything where
+    the device is not CUDA. There operations that are part of decoding do the same in all threads or workers: prefer
+    them. A damaged image is raised; ``on_error="skip"`` is a matter of loaders, which see only its bytes.
 
-    Operations that draw random numbers take them from torch's stream of the process: a batch does not know its epoch.
+    Operations that draw random numbers take them from seed, epoch and id: with the seed of a loader of shardkit's,
+    what comes is what the loader makes by the same operations (but for draws with replacement: a record that comes
+    several times in an epoch is then cropped the same way each time; and for those on two image fields, which share
+    their numbers in a loader). `DevicePrefetcher` tells it the epoch: that of the loader of shardkit's, its sampler or
+    data set as an iteration begins; of others the one it was set to. (torchdata's loader with workers keeps the epoch
+    of a state to those: set the epoch after loading one.) As long as there is none, and in batches without ids,
+    they come from torch's stream of the process, as for samples of a plain DataLoader.
 
     Args:
         contract: Of the data set.
         ops: One image operation, or several in a `Compose`, from which images of one size come.
         field: Name of the image field.
+        seed: Decides random numbers, together with epoch and id.
 
     Raises:
+        TypeError: `seed` is no integer.
         ValueError: The field is no image, or has nothing encoded; something else stands among the operations, or images
             of several sizes would come of them.
     """
 
-    def __init__(self, contract: Contract, ops: ImageOp | Compose, field: str = "image") -> None:
+    def __init__(
+        self, contract: Contract, ops: ImageOp | Compose, field: str = "image", seed: SupportsIndex = 0
+    ) -> None:
         image = contract.fields.get(field)
         if not isinstance(image, ImageField) or image.layout.is_fixed:
             raise ValueError(f"DecodeImages: {field!r} is no image field that is stored encoded")
         self._ops = _image_ops(ops, field)
-        size = image.stored_size
-        for op in self._ops:
-            size = op.output_size(size)
+        size = size_after(self._ops, image.stored_size)
         if size is None:
             raise ValueError(
                 f"DecodeImages: images of several sizes come of {ops!r}: end with one of a size, such as "
@@ -60,10 +69,21 @@ class DecodeImages:
         self._image = image
         self._size = size
         self._field = field
+        self._seed = index(seed)
+        self._draws: Draws | None = None
+        self._is_random = any(op.is_random for op in self._ops)
 
     def __repr__(self) -> str:
         """Show what it does."""
-        return f"DecodeImages({self._ops!r}, field={self._field!r})"
+        return f"DecodeImages({self._ops!r}, field={self._field!r}, seed={self._seed})"
+
+    def set_epoch(self, epoch: SupportsIndex) -> None:
+        """Choose the epoch that random numbers are drawn for, from the next batch on.
+
+        Raises:
+            TypeError: `epoch` is no integer.
+        """
+        self._draws = Draws(Draws.key_of(self._seed, index(epoch)))
 
     def __call__(self, batch: Mapping[str, Any], device: torch.device | str) -> dict[str, Any]:
         """Return the batch with its images as ``uint8[B, C, H, W]``, channels last in memory, on the device.
@@ -79,14 +99,32 @@ class DecodeImages:
             return dict(batch)
         images = EncodedBatch(batch, self._field)
         device = torch.device(device)
-        on_device = self._plain_sizes(images) if decodes_jpegs(device) else {}
-        elsewhere = [place for place in range(len(images)) if place not in on_device]
-        made = self._decode_here(images, elsewhere)
-        if on_device:
-            made = self._decode_there(images, on_device, device, elsewhere, made)
-        return {**batch, self._field: made}
+        if decodes_jpegs(device):
+            decoded = self._decode_on_device(images, device)
+        else:
+            decoded = self._decode_on_cpu(images, range(len(images)))
+        return {**batch, self._field: decoded}
 
-    def _plain_sizes(self, images: "EncodedBatch") -> dict[int, Size]:
+    def _decode_on_device(self, images: EncodedBatch, device: torch.device) -> torch.Tensor:
+        """Return all images, on the device: those decoded there, and copies of the others between them."""
+        shape = (len(images), self._image.channels, *self._size)
+        decoded = torch.empty(shape, dtype=torch.uint8, device=device, memory_format=torch.channels_last)
+        decode, sizes = find_jpeg_decoder(device), self._plain_sizes(images)
+        cpu_places = [place for place in range(len(images)) if place not in sizes]
+        for place, picture in decode_on_device(decode, images.values, sizes, self._image.mode, device):
+            if picture is None:
+                cpu_places.append(place)
+            else:
+                with images.naming(place):
+                    steps = self._steps(images, place, sizes[place])
+                    decoded[place].copy_(_taken(picture, sizes[place], steps))
+        if cpu_places:
+            decoded[torch.tensor(cpu_places, device=device)] = self._decode_on_cpu(images, cpu_places).to(
+                device
+            )
+        return decoded
+
+    def _plain_sizes(self, images: EncodedBatch) -> dict[int, Size]:
         """Return the size of each plain JPEG: those that the device decodes."""
         sizes = {}
         for place in range(len(images)):
@@ -96,125 +134,37 @@ class DecodeImages:
                 sizes[place] = size
         return sizes
 
-    def _decode_here(self, images: "EncodedBatch", places: Sequence[int]) -> torch.Tensor:
-        """Return the images at some places, decoded on the CPU."""
-        made = torch.empty((len(places), *self._size, self._image.channels), dtype=torch.uint8, device="cpu")
-        views = made.permute(0, 3, 1, 2)
+    def _decode_on_cpu(self, images: EncodedBatch, places: Sequence[int]) -> torch.Tensor:
+        """Return the images at some places, decoded by the contract."""
+        decoded = torch.empty(
+            (len(places), *self._size, self._image.channels), dtype=torch.uint8, device="cpu"
+        )
+        views = decoded.permute(0, 3, 1, 2)
         for number, place in enumerate(places):
             with images.naming(place):
                 image = self._image.open(images.payload(place))
-                rendering = Rendering(image, self._steps((image.height, image.width)))
-                rendering.make_in(made.numpy(), views, number)
+                rendering = Rendering(image, self._steps(images, place, (image.height, image.width)))
+                rendering.make_in(decoded.numpy(), views, number)
         return views
 
-    def _decode_there(
-        self,
-        images: "EncodedBatch",
-        sizes: Mapping[int, Size],
-        device: torch.device,
-        elsewhere: Sequence[int],
-        others: torch.Tensor,
-    ) -> torch.Tensor:
-        """Return all images: those that have a size here decoded on the device, the others copied between them."""
-        shape = (len(images), self._image.channels, *self._size)
-        made = torch.empty(shape, dtype=torch.uint8, device=device, memory_format=torch.channels_last)
-        for places in _groups(sizes):
-            for place, picture in zip(places, self._pictures(images, places, device), strict=True):
-                with images.naming(place):
-                    made[place].copy_(self._taken(picture, sizes[place]))
-        if elsewhere:
-            made[torch.tensor(elsewhere, device=device)] = others.to(device)
-        return made
-
-    def _pictures(
-        self, images: "EncodedBatch", places: Sequence[int], device: torch.device
-    ) -> list[torch.Tensor]:
-        """Return the pictures at some places, ``uint8[C, H, W]`` of their sizes, decoded on the device."""
-        decode, mode = find_jpeg_decoder(), self._image.mode
-        try:
-            return decode([images.values[place] for place in places], mode, device)
-        except RuntimeError:  # which does not say of which image
-            return [self._alone(images, place, decode, mode, device) for place in places]
-
-    def _alone(
-        self, images: "EncodedBatch", place: int, decode: DecodeJpegs, mode: str, device: torch.device
-    ) -> torch.Tensor:
-        with images.naming(place):
-            try:
-                (picture,) = decode([images.values[place]], mode, device)
-            except RuntimeError as error:
-                raise TransformError(f"{device} cannot decode it: {error}") from error
-        return picture
-
-    def _taken(self, picture: torch.Tensor, size: Size) -> torch.Tensor:
-        if tuple(picture.shape[1:]) != size:
-            raise TransformError(
-                f"decoded on the device it is {list(picture.shape[1:])}, its header says {list(size)}"
-            )
-        return take_steps_on_device(picture, self._steps(size))
-
-    def _steps(self, size: Size) -> list[Step]:
-        is_random = any(op.is_random for op in self._ops)
-        return plan(self._ops, size, rng_of(None, 0, "") if is_random else UNUSED_RNG)
+    def _steps(self, images: EncodedBatch, place: int, size: Size) -> list[Step]:
+        if not self._is_random:
+            return plan(self._ops, size, UNUSED_RNG)
+        rng = rng_of(None, 0, "") if images.ids is None else rng_of(self._draws, 0, images.ids[place])
+        return plan(self._ops, size, rng)
 
 
-class EncodedBatch:
-    """The encoded images of a batch.
-
-    Args:
-        batch: A batch of a loader.
-        field: Name of the images.
-
-    Attributes:
-        values: One ``uint8[n]`` a sample, on the CPU.
+def _taken(picture: torch.Tensor, size: Size, steps: Sequence[Step]) -> torch.Tensor:
+    """Return a picture after some steps.
 
     Raises:
-        TransformError: There are none.
+        TransformError: It is not of the size that they were decided for.
     """
-
-    def __init__(self, batch: Mapping[str, Any], field: str) -> None:
-        values = batch.get(field)
-        if not isinstance(values, list) or not all(map(_is_encoded_image, values)):
-            found = f"no such field among {', '.join(batch)}" if values is None else type(values).__name__
-            raise TransformError(
-                f"DecodeImages: {field!r} should be a list of encoded images, uint8[n] on the CPU; there is {found}: "
-                "open the data set with transform=Encoded(), and give DecodeImages to a DevicePrefetcher as decode="
-            )
-        self.values: list[torch.Tensor] = values
-        self._ids: Sequence[str] = batch.get("id", range(len(values)))
-        self._field = field
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def payload(self, place: int) -> bytes:
-        """Return the bytes of one image."""
-        return self.values[place].numpy().tobytes()
-
-    @contextmanager
-    def naming(self, place: int) -> Iterator[None]:
-        """Let errors about one image name it."""
-        try:
-            yield
-        except (FormatError, TransformError) as error:
-            raise TransformError(f"{self._ids[place]}, field {self._field!r}: {error}") from error
-
-
-def take_steps_on_device(picture: torch.Tensor, steps: Sequence[Step]) -> torch.Tensor:
-    """Return a picture, ``uint8[C, H, W]``, after some steps; it may be a view.
-
-    The filter is that of `take_steps`, in floating point, as torch has it for whole numbers on CPUs only: within 1.
-    """
-    for step in steps:
-        if isinstance(step, Cut):
-            picture = picture[:, step.top : step.top + step.height, step.left : step.left + step.width]
-        elif isinstance(step, Mirror):
-            picture = picture.flip(-1)
-        elif picture.shape[1:] != (step.height, step.width):
-            size = (step.height, step.width)
-            scaled = interpolate(picture[None].to(torch.float32), size, mode="bilinear", antialias=True)
-            picture = scaled[0].round_().to(torch.uint8)
-    return picture
+    if tuple(picture.shape[1:]) != size:
+        raise TransformError(
+            f"decoded on the device it is {list(picture.shape[1:])}, its header says {list(size)}"
+        )
+    return take_steps_on_device(picture, steps)
 
 
 def _image_ops(ops: ImageOp | Compose, field: str) -> list[ImageOp]:
@@ -226,25 +176,3 @@ def _image_ops(ops: ImageOp | Compose, field: str) -> list[ImageOp]:
             "batches goes into the DevicePrefetcher's transform"
         )
     return leading
-
-
-def _is_encoded_image(value: object) -> bool:
-    return (
-        isinstance(value, torch.Tensor)
-        and value.dtype == torch.uint8
-        and value.dim() == 1
-        and value.device.type == "cpu"
-    )
-
-
-def _groups(sizes: Mapping[int, Size]) -> Iterator[list[int]]:
-    """Yield the places in groups that are decoded at once."""
-    group: list[int] = []
-    pixels = 0
-    for place, (height, width) in sizes.items():
-        if group and pixels + height * width > MOST_PIXELS:
-            yield group
-            group, pixels = [], 0
-        group.append(place)
-        pixels += height * width
-    yield group

@@ -253,6 +253,71 @@ def test_what_fails_to_decode_is_raised_in_place_of_its_batch_and_not_counted(
         assert batches.state_dict()["position"] == 10
 
 
+@pytest.mark.parametrize("device", ["cpu", "meta", "cuda:0"])
+@pytest.mark.parametrize("where", ["decode", "transform"])
+def test_a_stop_iteration_of_what_is_done_to_a_batch_ends_no_epoch(
+    cuda: FakeCuda, device: str, where: str
+) -> None:
+    def stop(batch: dict[str, Any], *_: Any) -> dict[str, Any]:
+        if batch["id"] == ["1"]:
+            next(iter([]))
+        return batch
+
+    three: Any = [{"id": [str(number)]} for number in range(3)]
+    batches = iter(DevicePrefetcher(three, device, **{where: stop}))
+    assert next(batches)["id"] == ["0"]
+    with pytest.raises(RuntimeError, match=r"stop.* raised StopIteration"):
+        next(batches)
+
+
+def test_a_stop_iteration_of_a_tensor_that_is_copied_ends_no_epoch(cuda: FakeCuda) -> None:
+    class Odd(FakeTensor):
+        def pin_memory(self) -> FakeTensor:
+            raise StopIteration
+
+    batches = iter(DevicePrefetcher([FakeTensor("0", cuda), Odd("1", cuda)], "cuda:0"))
+    next(batches)
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        next(batches)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda:0"])
+@pytest.mark.parametrize("way", ["threads", "sampler", "iterable-workers"])
+def test_what_decodes_is_told_the_epoch_that_begins(
+    path: Path, cuda: FakeCuda, way: str, device: str
+) -> None:
+    decode = EpochNoting()
+    loader, source = LOADERS[way](path, batch_size=6, tail="exact")
+    batches = DevicePrefetcher(loader, device, decode=decode)
+    for epoch in (0, 4, 5):
+        if epoch == 4:
+            batches.set_epoch(4)
+        elif epoch == 5:
+            source.set_epoch(5)
+        ids(batches)
+    assert decode.epochs == [0, 0, 4, 4, 5, 5]
+    state = batches.state_dict()
+    again = DevicePrefetcher(LOADERS[way](path, batch_size=6, tail="exact")[0], device, decode=decode)
+    again.load_state_dict(state | {"position": 6})
+    ids(again)
+    assert decode.epochs[6:] == [5]
+
+
+class EpochNoting:
+    """Decodes nothing, and notes the epoch that each batch is of."""
+
+    def __init__(self) -> None:
+        self.epoch: int | None = None
+        self.epochs: list[int | None] = []
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __call__(self, batch: Any, device: torch.device) -> Any:
+        self.epochs.append(self.epoch)
+        return {"id": batch["id"]}
+
+
 def test_encoded_images_stay_on_the_cpu_where_decoders_take_them(cuda: FakeCuda) -> None:
     images = EncodedImages([torch.zeros(3, dtype=torch.uint8)])
     for device in ("cuda:0", "meta", "cpu"):

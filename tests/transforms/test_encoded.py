@@ -1,5 +1,6 @@
 """Images left encoded: every loader delivers the stored bytes, and what does not go with that is refused at once."""
 
+import copy
 import pickle
 import re
 from collections.abc import Callable
@@ -113,6 +114,23 @@ def test_a_batch_is_pickled_as_one_block_and_stays_on_the_cpu(path: Path) -> Non
     assert {image.untyped_storage().data_ptr() for image in again} == {again[0].untyped_storage().data_ptr()}
     assert images.pin_memory() is images.to(torch.device("meta"), non_blocking=True) is images
     assert pickle.loads(pickle.dumps(type(images)())) == []
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_the_collation_of_torch_makes_the_same_list_of_them(path: Path, num_workers: int) -> None:
+    data = ShardDataset(path, transform=Encoded())
+    context = "fork" if num_workers else None
+    (batch,) = DataLoader(data, COUNT, num_workers=num_workers, multiprocessing_context=context)
+    assert type(batch["image"]) is type(collate([data[0]])["image"])
+    assert [bytes(image.tolist()) for image in batch["image"]] == [record["image"] for record in RECORDS]
+
+
+def test_a_copy_of_the_list_has_the_same_images(path: Path) -> None:
+    (batch, *_) = ShardLoader(path, 3, transform=Encoded())
+    copied = copy.copy(batch["image"])
+    assert type(copied) is type(batch["image"])
+    assert copied is not batch["image"]
+    assert all(mine is theirs for mine, theirs in zip(copied, batch["image"], strict=True))
 
 
 def test_damage_is_found_by_the_checksum(tmp_path: Path) -> None:

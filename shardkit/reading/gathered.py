@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 
 from shardkit.reading.allocation import Allocate
@@ -19,7 +18,7 @@ _MOST_AT_ONCE = 64
 
 
 class GatheredBatches:
-    """Some consecutive batches, side by side in one tensor a field.
+    """Some consecutive batches, each in memory of its own.
 
     Args:
         store: The records of the open data set.
@@ -40,40 +39,39 @@ class GatheredBatches:
     ) -> None:
         self._store = store
         self._batches = batches
-        rows = np.concatenate([batch.array for batch in batches])
-        self.part_size = len(rows)
-        self._columns = {
-            reader.name: IndexColumn(reader, rows)
-            if reader.index is not None
-            else GatheredColumn(reader, rows, allocate)
-            for reader in readers
-        }
+        self.part_size = sum(map(len, batches))
+        self._columns = [
+            {reader.name: _column(reader, batch, allocate) for reader in readers} for batch in batches
+        ]
 
     def fill(self, begin: int, end: int) -> None:
-        """Copy the values at the places from `begin` to `end`.
+        """Copy all values, of which there are `end`.
 
         Raises:
             CorruptShardError: One of them is damaged.
         """
-        for column in self._columns.values():
-            if isinstance(column, GatheredColumn):
-                column.fill(begin, end)
+        for batch, columns in zip(self._batches, self._columns, strict=True):
+            for column in columns.values():
+                if isinstance(column, GatheredColumn):
+                    column.fill(0, len(batch))
 
     def batches(self) -> list[Batch]:
         """Return the batches: what `collate` makes of the samples of each."""
-        tensors = {name: column.tensor() for name, column in self._columns.items()}
-        made: list[Batch] = []
-        begin = 0
-        for rows in self._batches:
-            end = begin + len(rows)
-            batch: Batch = {"id": self._store.ids_of(rows.array)}
-            for name, tensor in tensors.items():
-                batch[name] = tensor[begin:end]
-            if rows.is_pad is not None:
-                batch["is_pad"] = torch.from_numpy(rows.is_pad)
-            made.append(batch)
-            begin = end
-        return made
+        return [self._batch(*each) for each in zip(self._batches, self._columns, strict=True)]
+
+    def _batch(self, rows: BatchRows, columns: dict[str, IndexColumn | GatheredColumn]) -> Batch:
+        batch: Batch = {"id": self._store.ids_of(rows.array)}
+        for name, column in columns.items():
+            batch[name] = column.tensor()
+        if rows.is_pad is not None:
+            batch["is_pad"] = torch.from_numpy(rows.is_pad)
+        return batch
+
+
+def _column(reader: FieldReader, batch: BatchRows, allocate: Allocate) -> IndexColumn | GatheredColumn:
+    if reader.index is not None:
+        return IndexColumn(reader, batch.array)
+    return GatheredColumn(reader, batch.array, allocate)
 
 
 def batches_at_once(readers: Sequence[FieldReader], batch_size: int) -> int:

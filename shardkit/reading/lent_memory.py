@@ -32,10 +32,11 @@ import torch
 MOST_INLINE = 1 << 14
 """Bytes of a tensor that is sent by value, as a part of the message: quicker than a block."""
 _MOST_BLOCKS = 32
-"""Of a worker. Beyond that (when batches are kept) tensors get shared memory of their own, as torch makes it."""
+"""Of a worker. Beyond that (when many batches are kept) tensors get shared memory of their own, as torch makes it."""
 _MOST_UNSENT = 4
 _UNUSED_FOR = 64
-"""Tensors made since a block was last used, after which it is given up."""
+"""Tensors made since a block was last lent, after which the worker gives it up: it is not needed, or its batch is
+kept for long, and who has the batch has the memory."""
 
 Shape = tuple[int, ...]
 Token = tuple[int, bytes]
@@ -161,9 +162,8 @@ class LentMemory:
 
     def _abandon(self, blocks: list[Block]) -> None:
         for block in blocks:
-            if block.is_free:
-                self._blocks.remove(block)
-                self._abandoned.append(block.token)
+            self._blocks.remove(block)
+            self._abandoned.append(block.token)
 
 
 worker_memory = LentMemory()

@@ -110,10 +110,10 @@ class ShardLoader(RankBatches):
     def _deliver(self, batches: BatchIterator) -> Iterator[Batch]:
         """Yield the batches in order; the threads end with the iteration, however it ends."""
         threads = BatchThreads(self._threads)
-        most = (_AHEAD + _MOST_AHEAD + 2) * len(self.dataset.contract.fields)
+        at_once = self.dataset.batches_at_once(self.batch_size)
+        most = (_AHEAD + _MOST_AHEAD + 2) * at_once * len(self.dataset.contract.fields)
         recycled = self._spare.pop() if self._spare else RecycledMemory(most)
         memory: Allocate = allocate_pinned if self._pin_memory else recycled.allocate
-        at_once = self.dataset.batches_at_once(self.batch_size)
         coming: deque[ThreadedRun] = deque()
         try:
             while run := list(islice(batches.ahead(), at_once)):

@@ -199,7 +199,9 @@ def _receive(block: _PackedBlock) -> torch.UntypedStorage:
         lent = bytes_of(block.storage)
         _remember(block.token, lent)
     array = np.ndarray(len(lent) - 1, np.uint8, lent)
-    weakref.finalize(array, _give_back, block.token, lent, os.getpid()).atexit = False
+    receipt = _Receipt(block.token, lent, os.getpid())
+    _receipts.add(receipt)
+    weakref.finalize(array, receipt.give_back).atexit = False
     return torch.from_numpy(array).untyped_storage()
 
 
@@ -215,9 +217,39 @@ def _remember(token: Token, lent: npt.NDArray[np.uint8]) -> None:
         weakref.finalize(worker, _known.pop, token, None).atexit = False
 
 
-def _give_back(token: Token, lent: npt.NDArray[np.uint8], process: int) -> None:
-    if os.getpid() == process:  # and no child that was forked meanwhile
-        lent[-1] = Owner.RETURNED if _known.get(token) is lent else Owner.FREE
+class _Receipt:
+    """That a process has a block.
+
+    Args:
+        token: Names it.
+        lent: Its memory.
+        process: Who has it.
+
+    Attributes:
+        is_inherited: Whether a forked child may have it too: then it is not given back at all.
+    """
+
+    def __init__(self, token: Token, lent: npt.NDArray[np.uint8], process: int) -> None:
+        self._token = token
+        self._lent = lent
+        self._process = process
+        self.is_inherited = False
+
+    def give_back(self) -> None:
+        """Let the worker use the block again."""
+        _receipts.discard(self)
+        if self._process == os.getpid() and not self.is_inherited:
+            is_kept = _known.get(self._token) is self._lent
+            self._lent[-1] = Owner.RETURNED if is_kept else Owner.FREE
 
 
-os.register_at_fork(after_in_child=_known.clear)
+_receipts: set[_Receipt] = set()
+"""Those of batches that somebody has."""
+
+
+def _before_fork() -> None:
+    for receipt in list(_receipts):
+        receipt.is_inherited = True
+
+
+os.register_at_fork(before=_before_fork, after_in_child=_known.clear)

@@ -315,6 +315,14 @@ def test_batches_made_at_one_go_are_the_same_and_go_on_from_a_state(data: Path) 
 
 
 @pytest.mark.parametrize("way", ["iterable", "threads"])
+def test_a_batch_made_with_others_at_one_go_has_memory_of_its_own(data: Path, way: str) -> None:
+    opened = ShardLoader if way == "threads" else ShardIterableDataset
+    for batch in opened(data, batch_size=4, fields=["raw", "label"], tail="pad"):
+        for name in ("raw", "label", "is_pad"):
+            assert batch[name].untyped_storage().nbytes() == batch[name].nbytes
+
+
+@pytest.mark.parametrize("way", ["iterable", "threads"])
 def test_of_batches_made_at_one_go_the_damaged_one_is_told(data: Path, way: str) -> None:
     opened = ShardLoader if way == "threads" else ShardIterableDataset
     batches: Any = opened(data, batch_size=8, fields=["raw"], shuffle=False, tail="exact")

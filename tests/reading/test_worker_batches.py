@@ -282,3 +282,21 @@ def test_a_child_of_the_training_process_gives_nothing_back(data: Path) -> None:
     for batch in batches:
         require_own_values(batch)
     require_own_values(kept)
+
+
+def test_what_a_forked_child_has_is_not_given_back_by_the_training_process(data: Path) -> None:
+    batches = iter(workers_of(data, 1))
+    batch = next(batches)
+    goes_on, go_on = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.read(goes_on, 1)
+        try:
+            require_own_values(batch)
+        except AssertionError:
+            os._exit(1)
+        os._exit(0)
+    for batch in batches:
+        require_own_values(batch)
+    os.write(go_on, b"x")
+    assert os.waitpid(child, 0)[1] == 0

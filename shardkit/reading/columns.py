@@ -54,9 +54,9 @@ class IndexColumn:
         """Add a tensor: ``int64[B]`` of labels."""
         batch[self._reader.name] = self._tensor(self._rows if kept is None else self._rows[kept])
 
-    def tensor(self) -> torch.Tensor:
-        """Return the values at all places: ``int64[B]`` of labels."""
-        return self._tensor(self._rows)
+    def part(self, begin: int, end: int) -> torch.Tensor:
+        """Return the values at the places from `begin` to `end`: ``int64[end - begin]`` of labels."""
+        return self._tensor(self._rows[begin:end])
 
     def _tensor(self, rows: Rows) -> torch.Tensor:
         index: Any = self._reader.index
@@ -77,7 +77,8 @@ class GatheredColumn:
         self._reader = reader
         self._rows = rows
         tensor = allocate((len(rows), *reader.layout.shape), np.dtype(reader.layout.dtype))
-        self._out = as_rows(tensor.numpy())
+        self._array = tensor.numpy()
+        self._out = as_rows(self._array)
         self._tensor = tensor.permute(0, 3, 1, 2) if reader.field.kind == "image" else tensor
 
     def fill(self, begin: int, end: int) -> None:
@@ -100,9 +101,14 @@ class GatheredColumn:
         """Return a part of the batch."""
         return self._tensor[place]
 
-    def tensor(self) -> torch.Tensor:
-        """Return the values at all places, ``[B, *shape]``."""
-        return self._tensor
+    def part(self, begin: int, end: int) -> torch.Tensor:
+        """Return the values at the places from `begin` to `end`, ``[end - begin, *shape]``.
+
+        Its storage is no larger, as if nothing stood beside it: what is done to that of a batch, or saved of it, is not
+        done to others.
+        """
+        values = torch.from_numpy(self._array[begin:end])
+        return values.permute(0, 3, 1, 2) if self._reader.field.kind == "image" else values
 
     def add_to(self, batch: Batch, kept: list[int] | None, paddings: Paddings, ids: Sequence[str]) -> None:
         """Add a tensor ``[B, *shape]``."""

@@ -110,7 +110,8 @@ class ShardLoader(RankBatches):
     def _deliver(self, batches: BatchIterator) -> Iterator[Batch]:
         """Yield the batches in order; the threads end with the iteration, however it ends."""
         threads = BatchThreads(self._threads)
-        at_once = self.dataset.batches_at_once(self.batch_size)
+        # pinned memory is used again when a device has read the tensor that torch made of it, and no other
+        at_once = 1 if self._pin_memory else self.dataset.batches_at_once(self.batch_size)
         most = (_AHEAD + _MOST_AHEAD + 2) * at_once * len(self.dataset.contract.fields)
         recycled = self._spare.pop() if self._spare else RecycledMemory(most)
         memory: Allocate = allocate_pinned if self._pin_memory else recycled.allocate

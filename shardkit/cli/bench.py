@@ -21,7 +21,9 @@ def bench_command(
     ] = None,
     repetitions: Annotated[int, typer.Option(min=1, help="Passes that count, of each setting.")] = 3,
     warm_ups: Annotated[int, typer.Option(min=0, help="Passes of each before those.")] = 1,
-    transform: Annotated[str, typer.Option(help="none, center:SIZE or random:SIZE.")] = "none",
+    transform: Annotated[
+        str, typer.Option(help="none, center:SIZE, random:SIZE, or module:name of your own.")
+    ] = "none",
     shuffle: Annotated[str, typer.Option(help="global, block or none.")] = "global",
     samples: Annotated[
         int, typer.Option(min=0, help="Samples that a pass delivers of a larger data set; 0 is all.")
@@ -32,6 +34,9 @@ def bench_command(
     drop_caches: Annotated[
         bool,
         typer.Option("--drop-caches", help="Read from the disk: empty the page cache before each loader."),
+    ] = False,
+    preload: Annotated[
+        bool, typer.Option("--preload", help="Hold the data set in memory, which is read before it is timed.")
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON, every pass in it.")] = False,
     plot: Annotated[
@@ -55,6 +60,7 @@ def bench_command(
             samples=samples or None,
             step_ms=step_ms,
             drop_caches=drop_caches,
+            preload=preload,
             progress=True,
         )
     if drawing is not None:
@@ -87,7 +93,7 @@ def _print(out: Path, report: "shardkit.BenchReport") -> None:
                 _place(cells[column], widths[column], column in (0, last)) for column in filled
             ).rstrip()
         )
-    print(f"{out}: {_last_line(report)}")
+    print(f"{out}: {report.describe()}")
 
 
 def _declared(report: "shardkit.BenchReport") -> dict[str, str]:
@@ -101,7 +107,7 @@ def _declared(report: "shardkit.BenchReport") -> dict[str, str]:
         "transform": conditions.transform,
         "step": slept if conditions.step_ms else "none: all the time goes into waiting for data",
         "passes": f"{conditions.warm_ups} to warm up and {conditions.repetitions} that count of each, by turns",
-        "cache": conditions.page_cache,
+        "cache": "of no matter: held in memory (preload)" if conditions.preload else conditions.page_cache,
         "machine": f"{conditions.cpus} CPUs; {conditions.torch_threads} threads of torch in this process; "
         + ", ".join(f"{name} {version}" for name, version in conditions.versions.items()),
     }
@@ -150,11 +156,3 @@ def _cells(row: "shardkit.BenchRow") -> tuple[str, ...]:
 
 def _place(cell: str, width: int, is_text: bool) -> str:
     return cell.ljust(width) if is_text else cell.rjust(width)
-
-
-def _last_line(report: "shardkit.BenchReport") -> str:
-    wrong = sum(not row.verified for row in report.rows)
-    if wrong:
-        return f"{wrong} of {len(report.rows)} settings deliver WRONG data"
-    fastest = max(report.rows, key=lambda row: row.samples_per_second.median)
-    return f"{fastest.name}: {fastest.samples_per_second.median:,.0f} samples/s, all data equal"

@@ -89,10 +89,28 @@ def _healthy_lines(diagnosis: "shardkit.Diagnosis") -> Iterator[str]:
     if diagnosis.limit is not None:
         yield f"  {'limit':<10} {diagnosis.limit}"
     yield from (f"  {'advice':<10} {sentence}" for sentence in diagnosis.advice)
+    yield from _setting_lines(diagnosis)
+
+
+def _setting_lines(diagnosis: "shardkit.Diagnosis") -> Iterator[str]:
+    recommended, level = diagnosis.recommended, diagnosis.level
+    if recommended is None:
+        return
     for measured in diagnosis.settings:
-        mark = "  <- the simplest within 5 % of the best" if measured is diagnosis.recommended else ""
+        rates = measured.rates
+        rate = f"{measured.samples_per_second:>12,.0f} samples/s [{min(rates):,.0f}, {max(rates):,.0f}]"
+        conclusion = f"{measured.share_of(recommended):.0%} of the marked one" + (
+            ", or level with it" if measured in level else ""
+        )
+        if measured is recommended:
+            conclusion = "<- the simplest within 5 % of the best"
+        yield f"  {'setting':<10} {measured.setting.describe():<24} {rate:<46} {conclusion}"
+    if len(recommended.rates) == 1:
+        yield f"  {'noise':<10} a pass took so long that there was one of each: `shardkit bench` makes several"
+    elif level:
         yield (
-            f"  {'setting':<10} {measured.setting.describe():<24} {measured.samples_per_second:>12,.0f} samples/s{mark}"
+            f"  {'noise':<10} of settings that are level, none is proven the faster: measure them by `shardkit bench "
+            f"{diagnosis.out}`, on a quiet machine"
         )
 
 

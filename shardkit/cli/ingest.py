@@ -93,13 +93,13 @@ def ingest_command(
     if json:
         print_json(report.to_dict())
     else:
-        _print(report, quarantine)
+        _print(report)
     return 1 if report.is_incomplete else 0
 
 
-def _print(report: "shardkit.IngestReport", quarantine: Path | None) -> None:
+def _print(report: "shardkit.IngestReport") -> None:
     _print_counts(report)
-    print(_last_line(report, quarantine))
+    print(_last_line(report))
 
 
 def _print_counts(report: "shardkit.IngestReport") -> None:
@@ -122,10 +122,8 @@ def _print_counts(report: "shardkit.IngestReport") -> None:
     print_counts("rejected", tally.rejected)
 
 
-def _last_line(report: "shardkit.IngestReport", quarantine: Path | None) -> str:
-    done = "dry run: " if report.dry_run else ""
-    records = f"{report.accepted:,} records fit" if report.dry_run else f"{report.stored:,} records stored"
-    line = f"{report.out}: {done}{records} in {report.seconds:.1f} s"
+def _last_line(report: "shardkit.IngestReport") -> str:
+    line = f"{report.out}: {_done(report)}"
     if report.discarded:
         line += (
             f"; {report.discarded:,} shards of an interrupted run discarded, which --resume would have kept"
@@ -136,7 +134,16 @@ def _last_line(report: "shardkit.IngestReport", quarantine: Path | None) -> str:
         line += f"; {report.resumed:,} shards taken over from the interrupted run"
     if report.rejected:
         line += f"; {report.rejected:,} REJECTED and left out, listed in {report.rejections_file}"
-        line += f", copied to {quarantine}" if quarantine is not None and quarantine.exists() else ""
+        aside = report.quarantine
+        line += f", copied to {aside}" if aside is not None and aside.exists() else ""
     if report.is_incomplete:
         line += "; the source is DAMAGED and INCOMPLETE"
     return line
+
+
+def _done(report: "shardkit.IngestReport") -> str:
+    if report.was_complete:
+        return f"was complete already, with {report.stored:,} records stored: nothing was left to do"
+    if report.dry_run:
+        return f"dry run: {report.accepted:,} records fit in {report.seconds:.1f} s"
+    return f"{report.stored:,} records stored in {report.seconds:.1f} s"

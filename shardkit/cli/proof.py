@@ -1,5 +1,6 @@
-"""How a proof of delivery is printed: a table of settings, what failed, how classes mix, and the verdict."""
+"""How a proof of delivery is printed: what was tried, what failed, how classes mix, and the verdict."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,20 +13,31 @@ _COUNTS = ("expected", "delivered", "missing", "duplicate", "padded", "dropped")
 _VERDICTS = ("labels", "order", "verdict")
 
 
-def print_proof(out: Path, proof: "shardkit.DeliveryProof") -> None:
-    """Print the table on stdout, one line a setting; the failures again, with ids; and last the verdict."""
-    has_values = bool(proof.fields)
-    _print_table([(*_COLUMNS, *_COUNTS, *_VERDICTS), *(_cells(each, has_values) for each in proof.results)])
+def print_proof(out: Path, proof: "shardkit.DeliveryProof", *, is_verbose: bool) -> None:
+    """Print on stdout how many settings of each loader there were, or each of them; the failures; and the verdict."""
     failed = [each for each in proof.results if not each.ok]
+    if is_verbose:
+        has_values = bool(proof.fields)
+        _print_table(
+            [(*_COLUMNS, *_COUNTS, *_VERDICTS), *(_cells(each, has_values) for each in proof.results)]
+        )
+    else:
+        _print_loaders(proof)
     for each in failed[:_SHOWN]:
         print(f"  FAILED     {each.setting.describe()}: {printable(each.describe())}")
     if len(failed) > _SHOWN:
         print(f"  FAILED     and {len(failed) - _SHOWN:,} more settings (--json lists all)")
     for mixing in proof.mixing:
         _print_mixing(out, mixing)
-    of = f" of {proof.records:,}" if proof.rows < proof.records else ""
-    verdict = f"{len(failed):,} FAILED" if failed else "all delivered"
-    print(f"{out}: {proof.rows:,}{of} records in {len(proof.results):,} settings: {verdict}")
+    print(f"{out}: {proof.describe()}")
+
+
+def _print_loaders(proof: "shardkit.DeliveryProof") -> None:
+    settings = Counter(each.setting.loader for each in proof.results)
+    failed = Counter(each.setting.loader for each in proof.results if not each.ok)
+    for loader, count in settings.items():
+        verdict = f"{failed[loader]:,} FAILED" if failed[loader] else "all delivered"
+        print(f"  {loader:<10} {count:,} settings: {verdict}")
 
 
 def _print_table(lines: Sequence[Sequence[str]]) -> None:

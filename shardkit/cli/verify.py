@@ -11,7 +11,7 @@ from shardkit.cli.proof import print_proof
 from shardkit.cli.usage import wrong_use
 
 _SHOWN = 20  # problems printed one by one
-_OF_DELIVERY = ("ranks", "epochs", "batch_size", "start_methods", "sample")
+_OF_DELIVERY = ("ranks", "epochs", "batch_size", "start_methods", "sample", "verbose")
 
 
 def verify_command(
@@ -37,6 +37,12 @@ def verify_command(
     sample: Annotated[
         int, typer.Option(min=0, help="With --delivery: rows to deliver of a larger data set; 0 is all.")
     ] = 2000,
+    verbose: Annotated[
+        bool,
+        typer.Option(
+            "--verbose", help="With --delivery: a line for each setting, not for those that fail alone."
+        ),
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> int:
     """Prove what is stored: every file, id, checksum and record; and, with --source, that nothing is missing."""
@@ -59,7 +65,7 @@ def verify_command(
     if json:
         print_json(proof.to_dict())
     else:
-        print_proof(out, proof)
+        print_proof(out, proof, is_verbose=verbose)
     return 0 if proof.ok else 1
 
 

@@ -19,6 +19,7 @@ class Rejection:
             the text in place of one, escaped and cut to 40 characters; never an image, a text or JSON.
         field: The field at fault, or None for the record as a whole.
         digest: XXH3-128 of the raw input, 32 hexadecimal digits, or None if it could not be had.
+        copies: Names of the files in the quarantine that its original was copied to.
     """
 
     id: str
@@ -27,10 +28,14 @@ class Rejection:
     sentence: str
     field: str | None = None
     digest: str | None = None
+    copies: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, str | None]:
-        """Return the JSON object of the report."""
-        return asdict(self) | {"reason": self.reason.value}
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON object of the report; it has ``copies`` where there are any."""
+        table: dict[str, Any] = asdict(self) | {"reason": self.reason.value}
+        if not table.pop("copies"):
+            return table
+        return table | {"copies": list(self.copies)}
 
     @classmethod
     def from_dict(cls, table: Mapping[str, Any]) -> "Rejection":
@@ -46,4 +51,5 @@ class Rejection:
             str(table["sentence"]),
             table.get("field"),
             table.get("digest"),
+            tuple(map(str, table.get("copies", ()))),
         )

@@ -4,6 +4,8 @@ The last things that a run does are to remove its journal and what is not needed
 there is known by its summary alone.
 """
 
+from dataclasses import replace
+
 from shardkit.errors import OutputError
 from shardkit.ingestion.identity import RunIdentity, digest_input, digest_part
 from shardkit.ingestion.journal import Journal
@@ -28,7 +30,7 @@ def find_finished(request: Request) -> IngestReport | None:
     if _is_same(request, report, standing):
         with hold_lock(request.root):
             clear_up(request.root)
-        return report
+        return replace(report, was_complete=True)
     if request.mode != "new":
         return None
     raise OutputError(

@@ -60,12 +60,16 @@ class Quarantine:
         """
         remove(self._partial)
 
-    def set_aside(self, number: int, raw: RawRecord) -> None:
+    def set_aside(self, number: int, raw: RawRecord) -> tuple[str, ...]:
         """Copy the files (and bytes) of a rejected record, under names that start with the record's number.
+
+        Returns:
+            The names.
 
         Raises:
             OutputError: The system refused.
         """
+        names: list[str] = []
         for name, value in raw.values.items():
             content = FileContent(value, "bytes") if isinstance(value, bytes) else value
             if not isinstance(content, FileContent):
@@ -81,6 +85,8 @@ class Quarantine:
                     f"{target}: cannot copy a rejected record aside: {error.strerror}", path=target
                 ) from error
             sync_file(self._partial)
+            names.append(target.name)
+        return tuple(names)
 
     def publish(self) -> None:
         """Give the copies their own place, instead of those of the last run; unless it was done by the run continued.

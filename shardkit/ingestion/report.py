@@ -49,6 +49,9 @@ class IngestReport:
         remarks: Column of the source -> what the contract makes of it, where none was given and it is not what one
             might expect: one whose name cannot name a field is left out.
         identity: Digest of all that decided which bytes were written; see `RunIdentity`.
+        quarantine: The folder for the originals of rejected records, if there is to be one; it stands only where
+            something was copied.
+        was_complete: Whether the run was to be resumed, and had come to its end before: nothing was done.
     """
 
     out: Path
@@ -66,6 +69,14 @@ class IngestReport:
     restored: int = 0
     remarks: Mapping[str, str] = field(default_factory=dict)
     identity: str = ""
+    quarantine: Path | None = None
+    was_complete: bool = False
+
+    def __repr__(self) -> str:
+        """Show the totals; the rejections may be a thousand."""
+        counts = f"{self.accepted:,} accepted, {self.stored:,} stored, {self.rejected:,} rejected"
+        done = "dry run: " if self.dry_run else "complete already: " if self.was_complete else ""
+        return f"<{type(self).__name__} {self.out}: {done}{counts}>"
 
     @property
     def accepted(self) -> int:
@@ -103,6 +114,7 @@ class IngestReport:
             "out": str(self.out),
             "source": self.source,
             "committed": self.committed,
+            "was_complete": self.was_complete,
             "dry_run": self.dry_run,
             "seconds": round(self.seconds, 3),
             "resumed_shards": self.resumed,
@@ -114,6 +126,7 @@ class IngestReport:
             "accepted": self.accepted,
             "stored": self.stored,
             "rejected": self.rejected,
+            "quarantine": None if self.quarantine is None else str(self.quarantine),
             "ignored": sum(self.ignored.values()),
             "incomplete": self.is_incomplete,
             "ignored_by_kind": dict(self.ignored.most_common()),
@@ -168,4 +181,5 @@ def _report(root: Path, table: Mapping[str, Any]) -> IngestReport:
         lookalikes=tuple((str(first), str(second)) for first, second in table["lookalike_ids"]),
         lookalike_count=int(table["lookalikes"]),
         identity=str(table["identity"]),
+        quarantine=Path(table["quarantine"]) if table.get("quarantine") else None,
     )

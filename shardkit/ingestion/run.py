@@ -220,7 +220,7 @@ class _Run:
         kept = () if previous is None else previous.manifest.shards
         everything = [*kept, *shards]
         index = write_index(
-            output.root, output.generation, request.contract, everything, self.log.read(), previous
+            output.root, output.generation, request.contract, everything, self._refused(), previous
         )
         manifest = make_manifest(
             output.generation,
@@ -263,6 +263,7 @@ class _Run:
             restored=self._restored,
             remarks=request.remarks,
             identity=self._identity.hexdigest(),
+            quarantine=None if is_dry or request.quarantine is None else request.quarantine.folder,
         )
         write_reports(self._reports, report, self.log, None if is_dry else request.quarantine)
         if hindrance is not None:
@@ -272,6 +273,11 @@ class _Run:
                 report=report,
             )
         return report
+
+    def _refused(self) -> Iterator[dict[str, Any]]:
+        """Yield the rejections as a data set keeps them: copies are of this run, and may be moved or deleted."""
+        for rejection in self.log.read():
+            yield {key: value for key, value in rejection.items() if key != "copies"}
 
     def _shuffled(self, shards: list[ShardEntry], journal: Journal) -> Iterator[ShardEntry | None]:
         request = self._request

@@ -153,5 +153,5 @@ def _judge(task: ShardTask) -> Iterator[tuple[CheckedRecord | Rejection, bytes]]
             if digest != NO_DIGEST:
                 verdict = replace(verdict, digest=digest.hex())
             if task.quarantine is not None:
-                task.quarantine.set_aside(task.part.first + position, raw)
+                verdict = replace(verdict, copies=task.quarantine.set_aside(task.part.first + position, raw))
         yield verdict, digest

@@ -44,6 +44,7 @@ def bench(
     samples: int | None = _SAMPLES,
     step_ms: float = 0.0,
     drop_caches: bool = False,
+    preload: bool = False,
     progress: bool = False,
 ) -> BenchReport:
     """Measure how fast `out` is delivered by a DataLoader with workers, in its first and second epoch, and by threads.
@@ -59,11 +60,12 @@ def bench(
         repetitions: Passes of each setting that count, 1 or more.
         warm_ups: Passes of each before those, 0 or more.
         transform: A transform, or ``"none"``, ``"center:SIZE"`` (`CenterCrop` with ratio 0.875), ``"random:SIZE"``
-            (`RandomResizedCrop`), on every image field. It may change shapes.
+            (`RandomResizedCrop`), on every image field; or ``"module:name"``, which is imported. It may change shapes.
         shuffle: The order.
         samples: Samples that a pass delivers of a larger data set, chosen at random; None delivers all.
         step_ms: Sleep so many milliseconds after each batch in place of a model's step; 0 takes no step.
         drop_caches: Empty the page cache before each loader's first epoch, as far as this process may.
+        preload: Hold the fields in memory; they are read into it before a pass is timed.
         progress: Show a progress bar on standard error.
 
     Raises:
@@ -78,6 +80,10 @@ def bench(
     settings = plan_settings(
         (0, usable_cpus()) if workers is None else workers, (usable_cpus(),) if threads is None else threads
     )
+    if drop_caches and preload:
+        raise ValueError(
+            "drop_caches and preload exclude each other: what is held in memory is not read from the disk"
+        )
     subject = _look_at(out)
     chosen = choose_transform(transform, subject.contract)
     rows = _choose_rows(subject.records, samples)
@@ -97,9 +103,10 @@ def bench(
         cpus=usable_cpus(),
         torch_threads=torch.get_num_threads(),
         versions=_versions(),
+        preload=preload,
     )
     cache = PageCache(subject.path, drop_caches, warm_ups)
-    work = Work(subject.path, batch_size, shuffle, chosen.transform, rows)
+    work = Work(subject.path, batch_size, shuffle, chosen.transform, rows, preload=preload)
     passes = _Run(settings, work, subject.contract, cache, conditions).passes(progress)
     conditions = replace(conditions, page_cache=cache.describe())
     return BenchReport(subject.path, conditions, make_rows(passes, conditions.samples), tuple(passes))

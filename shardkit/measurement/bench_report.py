@@ -43,6 +43,7 @@ class BenchConditions:
         cpus: Those that this process may use.
         torch_threads: Threads that torch shares one operation among in this process, so where there are no workers.
         versions: Of Python, torch, shardkit and the system.
+        preload: Whether the fields were held in memory.
     """
 
     dataset_id: str
@@ -60,6 +61,7 @@ class BenchConditions:
     cpus: int
     torch_threads: int
     versions: dict[str, str]
+    preload: bool = False
 
 
 @dataclass(frozen=True)
@@ -164,6 +166,18 @@ class BenchReport:
     conditions: BenchConditions
     rows: tuple[BenchRow, ...]
     passes: tuple[TimedPass, ...]
+
+    def __repr__(self) -> str:
+        """Show the verdict; the passes are dozens."""
+        return f"<{type(self).__name__} {self.out}: {self.describe()}>"
+
+    def describe(self) -> str:
+        """Say in one line which setting is the fastest, or how many are wrong."""
+        wrong = sum(not row.verified for row in self.rows)
+        if wrong:
+            return f"{wrong} of {len(self.rows)} settings deliver WRONG data"
+        fastest = max(self.rows, key=lambda row: row.samples_per_second.median)
+        return f"{fastest.name}: {fastest.samples_per_second.median:,.0f} samples/s, all data equal"
 
     @property
     def ok(self) -> bool:

@@ -36,7 +36,11 @@ def remarks(findings: Findings) -> list[str]:
         for name in sorted(findings.uneven)
     ]
     if findings.filtered:
-        found.append(f"the transform left {findings.filtered:,} of the samples out")
+        found.append(
+            f"the transform left {findings.filtered:,} of the samples out: training needs may_filter=True for it"
+        )
+    if findings.reshaping:
+        found.append(f"the transform {findings.reshaping}: training needs may_reshape=True for it")
     return found
 
 

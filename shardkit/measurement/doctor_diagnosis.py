@@ -83,6 +83,11 @@ class Diagnosis:
     remarks: tuple[str, ...] = ()
     settings: tuple[MeasuredSetting, ...] = ()
 
+    def __repr__(self) -> str:
+        """Show the verdict."""
+        verdict = f"{len(self.troubles):,} went wrong" if self.troubles else "all went well"
+        return f"<{type(self).__name__} {self.out}: {self.samples:,} of {self.records or 0:,} records taken: {verdict}>"
+
     @property
     def ok(self) -> bool:
         """Whether nothing went wrong with what was looked at."""
@@ -92,6 +97,14 @@ class Diagnosis:
     def recommended(self) -> MeasuredSetting | None:
         """The simplest setting that is within 5 % of the fastest; None if they were not measured."""
         return choose_setting(self.settings) if self.settings else None
+
+    @property
+    def level(self) -> tuple[MeasuredSetting, ...]:
+        """The settings that may be as fast as the recommended one: in one round they were ahead, in one behind."""
+        recommended = self.recommended
+        if recommended is None:
+            return ()
+        return tuple(each for each in self.settings if each.is_level_with(recommended))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the diagnosis as a JSON object."""
@@ -108,6 +121,7 @@ class Diagnosis:
             "remarks": list(self.remarks),
             "settings": [_setting(each) for each in self.settings],
             "recommended": None if recommended is None else _setting(recommended),
+            "level": [_setting(each) for each in self.level],
         }
 
 

@@ -3,29 +3,23 @@
 Each thing that it finds is sent at once, and each step before it is begun, so that nothing is lost with the process.
 """
 
-import functools
-import importlib
-import os
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from shardkit.contract import Contract
 from shardkit.errors import ShardkitError
 from shardkit.measurement.doctor_choice import Choice, choose_records
 from shardkit.measurement.doctor_settings import MeasuredSetting, measure_settings
 from shardkit.measurement.doctor_steps import Failure, Located, Step, locate
 from shardkit.measurement.doctor_watch import Send
-from shardkit.measurement.named_transform import choose_transform
+from shardkit.measurement.named_transform import choose_transform, is_imported
 from shardkit.measurement.stages import Findings, Stages
 from shardkit.store import Store
 from shardkit.transforms import Transform
 
 _BATCH_SIZE = 8  # so that the largest records are no more at once than in training
-_OWN_NAMES = ("none", "center", "random")
 
 
 @dataclass(frozen=True)
@@ -103,7 +97,9 @@ class Examination:
             send(Step("open"))
             store = Store(self.path)
             send(Opened(len(store), tuple(sorted({shard.backend for shard in store.manifest.shards}))))
-            transform = find_transform(self.transform, store.contract, send)
+            if isinstance(self.transform, str) and is_imported(self.transform):
+                send(Step("import", detail=self.transform))
+            transform = choose_transform(self.transform, store.contract).transform
             stages = Stages(store, transform, send)
         except ShardkitError as error:
             send(error)
@@ -130,38 +126,6 @@ class Examination:
             send(Failure.of(told[-1], error))
         else:
             send(Measured(tuple(measured)))
-
-
-def find_transform(given: Transform | str | None, contract: Contract, send: Send) -> Transform | None:
-    """Return the transform that is meant.
-
-    Args:
-        given: A transform, a name that `choose_transform` knows, or ``"module:name"``, which is imported: from the
-            current folder too.
-        contract: Of the data set.
-        send: Is told of the import before it is begun.
-
-    Raises:
-        ValueError: There is no such transform.
-    """
-    if not isinstance(given, str) or given.partition(":")[0] in _OWN_NAMES:
-        return choose_transform(given, contract).transform
-    module, _, name = given.partition(":")
-    if not module or not name:
-        raise ValueError(
-            f'transform must be "none", "center:SIZE", "random:SIZE" or "module:name", not "{given}"'
-        )
-    send(Step("import", detail=given))
-    sys.path.insert(0, os.getcwd())  # as `python -m` has it
-    try:
-        found = functools.reduce(getattr, name.split("."), importlib.import_module(module))
-    except Exception as error:  # importing runs the module, which may raise anything
-        raise ValueError(
-            f'transform "{given}" cannot be imported: {type(error).__name__}: {error}'
-        ) from error
-    if not callable(found):
-        raise ValueError(f'transform "{given}" is of type {type(found).__name__}, which cannot be called')
-    return found
 
 
 def _take_samples(store: Store, stages: Stages, samples: int, send: Send) -> bool:

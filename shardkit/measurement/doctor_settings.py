@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +45,21 @@ class MeasuredSetting:
         """The median of its passes."""
         return statistics.median(self.rates)
 
+    def share_of(self, other: Self) -> float:
+        """Return how fast it is beside another, by the median of the rounds.
+
+        What slows the machine down for a while slows down all passes of a round.
+        """
+        return statistics.median(self._shares_of(other))
+
+    def is_level_with(self, other: Self) -> bool:
+        """Whether it was ahead of another in one round and behind in one, so that neither is proven the faster."""
+        shares = self._shares_of(other)
+        return min(shares) < 1 < max(shares)
+
+    def _shares_of(self, other: Self) -> list[float]:
+        return [own / its for own, its in zip(self.rates, other.rates, strict=True)]
+
 
 def simplest_first() -> list[Setting]:
     """Return the settings that are measured: this process alone, then threads, then processes, and few before many."""
@@ -53,16 +69,9 @@ def simplest_first() -> list[Setting]:
 
 
 def choose_setting(measured: Sequence[MeasuredSetting]) -> MeasuredSetting:
-    """Return the first of some settings, simplest first, that is within 5 % of the fastest, round by round.
-
-    What slows the machine down for a while slows down all passes of a round.
-    """
+    """Return the first of some settings, simplest first, that is within 5 % of the fastest, round by round."""
     best = max(measured, key=lambda each: each.samples_per_second)
-
-    def share(each: MeasuredSetting) -> float:
-        return statistics.median(own / other for own, other in zip(each.rates, best.rates, strict=True))
-
-    return next(each for each in measured if share(each) >= _NEAR_BEST)
+    return next(each for each in measured if each.share_of(best) >= _NEAR_BEST)
 
 
 def measure_settings(

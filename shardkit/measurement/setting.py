@@ -57,6 +57,7 @@ class Work:
         transform: Applied to each sample, or None.
         rows: ``int64[k]``, those delivered, or None for all.
         may_filter: Whether the transform may leave samples out.
+        preload: Whether the fields are held in memory.
     """
 
     path: Path
@@ -65,6 +66,7 @@ class Work:
     transform: Transform | None
     rows: npt.NDArray[np.int64] | None
     may_filter: bool = False
+    preload: bool = False
 
     def open(self, setting: Setting) -> tuple[EpochCounter, Iterable[Batch]]:
         """Return a loader, and what to tell the epoch. Workers live until both are let go of.
@@ -80,6 +82,7 @@ class Work:
             "transform": self.transform,
             "may_reshape": True,
             "may_filter": self.may_filter,
+            "preload": self.preload,
             "rows": self.rows,
         }
         if setting.kind == "threads":

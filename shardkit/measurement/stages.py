@@ -19,7 +19,7 @@ from shardkit.measurement.doctor_steps import Announce, Failure, Located, Step
 from shardkit.reading.collate import PaddedSample, Sample, collate
 from shardkit.reading.decode import FieldReader, ops_by_field
 from shardkit.reading.device import DevicePrefetcher
-from shardkit.reading.guard import TransformGuard
+from shardkit.reading.guard import TransformGuard, find_change, forms_of
 from shardkit.store import Store
 from shardkit.transforms.compose import Transform, split
 from shardkit.transforms.encoded import EncodedImage, EncodedImages
@@ -60,6 +60,8 @@ class Findings:
         pictures: Image field -> its pictures.
         uneven: Fields whose tensors differ in shape or dtype, so that a batch holds a list of them.
         filtered: Samples that the transform left out.
+        reshaping: The first change of the transform that training needs ``may_reshape=True`` for; empty if there was
+            none.
     """
 
     is_gathered: bool
@@ -71,6 +73,7 @@ class Findings:
     pictures: dict[str, list[PictureFacts]] = field(default_factory=dict)
     uneven: set[str] = field(default_factory=set)
     filtered: int = 0
+    reshaping: str = ""
 
     @property
     def medians(self) -> dict[Stage, float]:
@@ -176,11 +179,17 @@ class Stages:
         return self._marked(sample)
 
     def _transform(self, record: Located, sample: Sample, guard: TransformGuard) -> Sample | None:
+        before = forms_of(sample)
         with transforming(_DRAWS):
             begin_sample(_DRAWS, 0, record.id)
             with self._timed("transform", (record,)):
                 result = guard(sample, lambda: self._store.where(record.row))
-        return None if result is None else self._marked(result)
+        if result is None:
+            return None
+        change = find_change(before, result)
+        if change is not None and not self.findings.reshaping:
+            self.findings.reshaping = change.sentence
+        return self._marked(result)
 
     def _batch(self, records: tuple[Located, ...], samples: Sequence[Sample]) -> None:
         with self._timed("collate", records):

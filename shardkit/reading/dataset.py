@@ -306,6 +306,20 @@ class ShardDataset(Dataset[Sample | None]):
         store = self._opened.store
         return store.column(the_label_field(store)[0])
 
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The class names of the one label field, in the order of their numbers: ``data.classes[data.labels[0]]``.
+
+        Raises:
+            LookupError: The contract has no label field, or several, or its classes have no names.
+        """
+        name, field = the_label_field(self._opened.store)
+        if field.classes is None:
+            raise LookupError(
+                f"{self.path}: the classes of {name!r} have no names: they are 0 to {field.count - 1}"
+            )
+        return field.classes
+
     def column(self, name: str) -> npt.NDArray[Any]:
         """Return the values of a label or scalar field in all rows: a read-only map, ``dtype[len(self)]``.
 

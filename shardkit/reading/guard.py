@@ -5,6 +5,7 @@ an epoch silently shorter; both are errors unless the data set was opened with l
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -40,12 +41,12 @@ class TransformGuard:
             TransformError: The transform raised, or did what it has no leave for; names shard, row and id.
         """
         record_id = sample["id"]
-        before = {} if self._may_reshape else {name: _form(sample[name]) for name in sample if name != "id"}
+        before = {} if self._may_reshape else forms_of(sample)
         try:
             result = self._transform(sample)
         except Exception as error:  # the user's code may raise anything
             raise TransformError(
-                f"{where()}: the transform raised {type(error).__name__}: {error}"
+                f"{where()}: the transform raised {type(error).__name__}: {error}{_hint_at_the_dict(sample, error)}"
             ) from error
         if result is None:
             if not self._may_filter:
@@ -63,23 +64,65 @@ class TransformGuard:
             raise TransformError(
                 f"{where()}: the transform changed the id to {result.get('id')!r}; it must stay"
             )
-        _compare(before, result, where)
+        change = find_change(before, result)
+        if change is not None:
+            raise TransformError(f"{where()}: the transform {change.sentence}; {change.advice}")
         return result
 
 
-def _compare(before: Mapping[str, str], result: Sample, where: Callable[[], str]) -> None:
+@dataclass(frozen=True)
+class Change:
+    """What a transform did that needs leave.
+
+    Attributes:
+        sentence: Such as ``"changed 'image' from uint8[3,16,16] to float32[3,16,16]"``.
+        advice: What to do about it.
+    """
+
+    sentence: str
+    advice: str
+
+
+def forms_of(sample: Sample) -> dict[str, str]:
+    """Return the form of each field of a sample: see `find_change`."""
+    return {name: _form(sample[name]) for name in sample if name != "id"}
+
+
+def find_change(before: Mapping[str, str], result: Sample) -> Change | None:
+    """Return the first change that a transform may make only with ``may_reshape=True``, or None.
+
+    Args:
+        before: What `forms_of` returned of the sample before: a transform may change it in place.
+        result: The sample after.
+    """
     for name, form in before.items():
         if name not in result:
-            raise TransformError(
-                f"{where()}: the transform dropped the field {name!r}; read fewer with fields=..., or open the "
-                f"data set with may_reshape=True"
+            return Change(
+                f"dropped the field {name!r}",
+                "read fewer with fields=..., or open the data set with may_reshape=True",
             )
         found = _form(result[name])
         if found != form:
-            raise TransformError(
-                f"{where()}: the transform changed {name!r} from {form} to {found}; open the data set with "
-                f"may_reshape=True if it may"
-            )
+            advice = "open the data set with may_reshape=True if it may"
+            if form.startswith("uint8[") and found.startswith("float"):
+                advice += (
+                    "; or leave uint8 to the device: DevicePrefetcher(..., transform=Normalize(mean, std)) makes "
+                    "floats of whole batches there"
+                )
+            return Change(f"changed {name!r} from {form} to {found}", advice)
+    return None
+
+
+def _hint_at_the_dict(sample: Sample, error: Exception) -> str:
+    """Return what a transform takes, if it seems to have taken the sample for the image in it."""
+    is_dict_at_fault = isinstance(error, TypeError | AttributeError | ValueError) and any(
+        each.__name__ in str(error) for each in (dict, type(sample))
+    )
+    if not is_dict_at_fault:
+        return ""
+    tensors = [name for name, value in sample.items() if isinstance(value, torch.Tensor)]
+    shown = f", such as sample[{tensors[0]!r}]" if tensors else ""
+    return f"; a transform takes the sample, a dict, and returns it: change what is in it{shown}"
 
 
 def _form(value: Any) -> str:

@@ -62,13 +62,22 @@ class ImageOp(ABC):
         """Return the sample with its image changed.
 
         Raises:
-            TransformError: There is no such image in it, or it cannot be done.
+            TransformError: There is no such image in it, or it is a batch, or it cannot be done.
         """
+        self._require_one(sample)
         name = self.field or _the_image(sample)
         picture = _image_in(sample, name).permute(1, 2, 0).numpy()
         rng = rng_of(None, 0, "") if self.is_random else UNUSED_RNG
         done = take_steps(picture, self.steps((picture.shape[0], picture.shape[1]), rng))
         return sample | {name: torch.from_numpy(done.copy()).permute(2, 0, 1)}
+
+    def _require_one(self, sample: Sample) -> None:
+        if not isinstance(sample.get("id", ""), str):
+            raise TransformError(
+                f"{type(self).__name__} takes a sample, and this is a batch: give image operations to the data set or "
+                "the loader, transform=..., where they are part of decoding; a DevicePrefetcher's transform takes "
+                "batches, as Normalize does"
+            )
 
 
 class Resize(ImageOp):

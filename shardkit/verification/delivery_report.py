@@ -53,6 +53,10 @@ class DeliveryReport:
     may_repeat: bool = False
     is_endless: bool = False
 
+    def __repr__(self) -> str:
+        """Show the verdict: the order alone may be millions of rows."""
+        return f"<{type(self).__name__}: {self.describe()}>"
+
     @property
     def ok(self) -> bool:
         """Whether every expected id came once (or as often as it may), with the values that are stored."""

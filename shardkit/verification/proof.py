@@ -85,10 +85,21 @@ class DeliveryProof:
     results: tuple[SettingResult, ...]
     mixing: tuple[Mixing, ...] = ()
 
+    def __repr__(self) -> str:
+        """Show the verdict; the settings are hundreds."""
+        return f"<{type(self).__name__}: {self.describe()}>"
+
     @property
     def ok(self) -> bool:
         """Whether every setting delivered what it promises."""
         return all(result.ok for result in self.results)
+
+    def describe(self) -> str:
+        """Say in one line how many settings failed."""
+        failed = sum(not result.ok for result in self.results)
+        of = f" of {self.records:,}" if self.rows < self.records else ""
+        verdict = f"{failed:,} FAILED" if failed else "all delivered"
+        return f"{self.rows:,}{of} records in {len(self.results):,} settings: {verdict}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the proof as a JSON object.

@@ -105,7 +105,8 @@ def test_wrong_data_are_told_by_the_exit_status(
         ({"threads": "0"}, "threads must be whole numbers of 1 or more"),
         ({"workers": "", "threads": ""}, "nothing to measure"),
         ({"shuffle": "wild"}, "--shuffle must be global, block or none"),
-        ({"transform": "middle:9"}, "center:SIZE"),
+        ({"transform": "middle"}, "center:SIZE"),
+        ({"transform": "no_such:one"}, "cannot be imported"),
         ({"plot": Path("bench.jpg")}, "ends in .png"),
     ],
 )

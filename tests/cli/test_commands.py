@@ -55,6 +55,12 @@ def test_info_prints_what_a_contract_holds_without_obeying_it(tmp_path: Path) ->
     assert "default = \\x1b[2J" in shardkit("info", tmp_path / "out")
 
 
+def test_resuming_what_was_complete_says_so(raw: Path, tmp_path: Path) -> None:
+    ingest(raw, tmp_path / "out", workers=0)
+    last = shardkit("ingest", raw, tmp_path / "out", "--resume").splitlines()[-1]
+    assert last == f"{tmp_path / 'out'}: was complete already, with 12 records stored: nothing was left to do"
+
+
 def test_flags_change_the_contract(raw: Path, tmp_path: Path, photo: Image.Image) -> None:
     photo.convert("L").crop((0, 0, 9, 9)).save(raw / "cat" / "gray.png")
     shardkit("ingest", raw, tmp_path / "out", status=1)

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 import typer
 
-from shardkit import ingest
+from shardkit import Diagnosis, ingest
 from shardkit.cli.doctor import doctor_command
 from shardkit.measurement import doctor_settings
+from shardkit.measurement.doctor_settings import MeasuredSetting
+from shardkit.measurement.setting import Setting
 
 QUICK: dict[str, Any] = {
     "transform": "none",
@@ -83,6 +85,34 @@ def test_the_settings_are_listed_and_one_is_marked(
         "DataLoader, 1 worker",
     ]
     assert sum(line.endswith("<- the simplest within 5 % of the best") for line in lines) == 1
+
+
+@pytest.mark.parametrize(
+    ("threads", "conclusion", "noise"),
+    [
+        ((990.0, 1050.0), "102% of the marked one, or level with it", "none is proven the faster"),
+        ((1010.0, 1050.0), "103% of the marked one", None),
+        ((1040.0,), "104% of the marked one", "one of each"),
+    ],
+)
+def test_each_setting_has_its_spread_and_those_that_are_level_are_said_to_be(
+    threads: tuple[float, ...],
+    conclusion: str,
+    noise: str | None,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    workers = MeasuredSetting(Setting("workers", 0), (1000.0, 1000.0)[: len(threads)])
+    measured = (workers, MeasuredSetting(Setting("threads", 2), threads))
+    diagnosis = Diagnosis(Path("out"), 9, 9, (), settings=measured)
+    monkeypatch.setattr("shardkit.doctor", lambda *_, **__: diagnosis)
+    assert run(Path("out")) == 0
+    marked, other, *rest, _ = capsys.readouterr().out.splitlines()
+    assert marked.endswith("  <- the simplest within 5 % of the best")
+    assert " 1,000 samples/s [1,000, 1,000] " in marked
+    assert f"[{min(threads):,.0f}, {max(threads):,.0f}] " in other
+    assert other.endswith(f" {conclusion}")
+    assert [noise in line for line in rest] == [True] * (noise is not None)
 
 
 def test_troubles_are_told_five_at_most_in_print_and_all_as_json(

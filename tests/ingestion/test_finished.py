@@ -84,6 +84,7 @@ def test_what_a_run_that_was_done_left_over_is_cleared_up_and_nothing_is_done_ag
     (out / "ingest" / "00001.json").write_bytes(b"{")
     report = run(table, out, resume=True, **{mode: True})
     assert report.stored == (2 if mode == "append" else 3)
+    assert report.was_complete
     assert contents(out) == contents(whole)
 
 

@@ -57,6 +57,22 @@ def test_rejected_originals_are_copied_to_the_folder_that_was_named(raw: Path, t
     assert (copy.name.endswith("image-bad.jpg"), copy.read_bytes()) == (True, b"bad")
 
 
+def test_the_report_names_the_copies_and_their_folder_and_the_data_set_does_not(
+    raw: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    (raw / "cat" / "bad.jpg").write_bytes(b"bad")
+    report = ingest(raw, out, workers=0, on_bad="quarantine")
+    (line,) = map(json.loads, (out / "reports" / "rejected.jsonl").read_text().splitlines())
+    summary = json.loads((out / "reports" / "summary.json").read_text())
+    assert report.rejections[0].copies == ("00000006-image-bad.jpg",)
+    assert line["copies"] == ["00000006-image-bad.jpg"]
+    assert (Path(summary["quarantine"]) / line["copies"][0]).read_bytes() == b"bad"
+    assert repr(report) == f"<IngestReport {out}: 12 accepted, 12 stored, 1 rejected>"
+    with Store(out) as store:
+        assert [rejection.get("copies") for rejection in store.rejected()] == [None]
+
+
 def test_a_quarantine_folder_with_something_in_it_is_refused(raw: Path, tmp_path: Path) -> None:
     aside = tmp_path / "aside"
     aside.mkdir()

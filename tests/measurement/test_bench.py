@@ -2,6 +2,8 @@
 
 import os
 import re
+import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, SupportsIndex
@@ -24,6 +26,7 @@ from shardkit import (
 from shardkit.errors import DatasetNotFoundError
 from shardkit.measurement import page_cache
 from shardkit.measurement.memory import MemoryWatch
+from shardkit.measurement.setting import Setting, Work
 from shardkit.store import commit, make_manifest, write_index
 
 NAMES = ["DataLoader, 0 workers", "DataLoader, 1 worker", "DataLoader, 1 worker, second epoch"]
@@ -253,6 +256,7 @@ def test_caches_that_cannot_be_dropped_are_declared(
         ({"shuffle": "wild"}, "shuffle"),
         ({"transform": "center:0"}, 'transform must be "none", "center:SIZE" or "random:SIZE"'),
         ({"transform": "middle:9"}, "middle:9"),
+        ({"preload": True, "drop_caches": True}, "exclude each other"),
     ],
 )
 def test_an_argument_out_of_its_range_is_named(out: Path, options: dict[str, Any], message: str) -> None:
@@ -269,3 +273,30 @@ def test_a_transform_of_images_needs_images(tmp_path: Path) -> None:
 def test_what_is_no_data_set_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DatasetNotFoundError, match=str(tmp_path)):
         measure(tmp_path)
+
+
+def test_a_transform_of_ones_own_is_imported_by_its_name(
+    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "to_bench.py").write_text(
+        "def corner(sample):\n    return sample | {'image': sample['image'][:, :2, :3]}\n"
+    )
+    report = measure(out, transform="to_bench:corner")
+    assert (report.ok, report.conditions.transform) == (True, "to_bench:corner")
+    assert {each.pixels for each in report.passes} == {12 * 2 * 3}
+
+
+def test_with_preload_passes_read_no_shards(out: Path) -> None:
+    report = measure(out, preload=True)
+    assert (report.ok, report.conditions.preload) == (True, True)
+    _, batches = Work(out, 5, False, None, None, preload=True).open(Setting("threads", 1))
+    shutil.rmtree(out / "shards")
+    assert sum(len(batch["id"]) for batch in batches) == 12
+
+
+def test_a_report_is_shown_in_one_line(out: Path) -> None:
+    shown = repr(measure(out, threads=[]))
+    assert shown.startswith(f"<BenchReport {out}: DataLoader, 0 workers: ")
+    assert shown.endswith(" samples/s, all data equal>")

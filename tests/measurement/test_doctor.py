@@ -22,13 +22,14 @@ from shardkit import (
     Contract,
     Diagnosis,
     LabelField,
+    ShardDataset,
     Store,
     TextField,
     TokensField,
     doctor,
     ingest,
 )
-from shardkit.errors import DatasetNotFoundError
+from shardkit.errors import DatasetNotFoundError, TransformError
 from shardkit.measurement import doctor_settings
 from shardkit.store import commit, make_manifest, write_index
 from shardkit.transforms import CenterCrop, Compose, Encoded
@@ -211,7 +212,25 @@ def test_a_process_that_dies_is_reported_with_the_record_it_was_at(
 def test_a_transform_may_leave_samples_out(out: Path) -> None:
     diagnosis = examine(out, at("dog/04.jpg", lambda sample: None))
     assert diagnosis.ok
-    assert "the transform left 1 of the samples out" in diagnosis.remarks
+    assert diagnosis.remarks == (
+        "the transform left 1 of the samples out: training needs may_filter=True for it",
+    )
+
+
+def as_float(sample: Sample) -> Sample:
+    sample["image"] = sample["image"].float()
+    return sample
+
+
+def test_what_training_needs_leave_for_is_remarked_upon(out: Path) -> None:
+    diagnosis = examine(out, as_float)
+    assert diagnosis.remarks == (
+        "the transform changed 'image' from uint8[3,30,40] to float32[3,30,40]: training needs may_reshape=True "
+        "for it",
+    )
+    assert repr(diagnosis) == f"<Diagnosis {out}: 12 of 12 records taken: all went well>"
+    with pytest.raises(TransformError, match="may_reshape=True"):
+        ShardDataset(out, as_float)[0]
 
 
 def tell(sample: Sample) -> Sample:

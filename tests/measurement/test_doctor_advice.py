@@ -107,3 +107,13 @@ def test_settings_are_compared_round_by_round() -> None:
     assert choose_setting(measured) is measured[0]
     worse = MeasuredSetting(Setting("workers", 0), (99, 700, 20))  # whose median is nearly the same
     assert choose_setting([worse, measured[1]]) is measured[1]
+
+
+@pytest.mark.parametrize(
+    ("other", "is_level"), [((101, 99), True), ((101, 101), False), ((99, 99), False), ((100, 100), False)]
+)
+def test_settings_that_change_places_between_rounds_are_level(
+    other: tuple[float, ...], is_level: bool
+) -> None:
+    one = MeasuredSetting(Setting("workers", 0), (100, 100))
+    assert MeasuredSetting(Setting("threads", 1), other).is_level_with(one) == is_level

@@ -272,7 +272,7 @@ def test_a_transform_may_change_values(memmap_path: Path) -> None:
     ("transform", "words"),
     [
         (crop, r"'image' from uint8\[3,16,16\] to uint8\[3,8,8\].*may_reshape=True"),
-        (as_float, r"'image' from uint8\[3,16,16\] to float32\[3,16,16\]"),
+        (as_float, r"'image' from uint8\[3,16,16\] to float32\[3,16,16\].*DevicePrefetcher.*Normalize"),
         (lambda sample: sample | {"image": "gone"}, r"'image' from uint8\[3,16,16\] to str"),
         (lambda sample: sample | {"label": "cat"}, r"'label' from int to str.*may_reshape=True"),
         (lambda sample: sample | {"label": None}, r"'label' from int to NoneType"),
@@ -284,7 +284,12 @@ def test_a_transform_may_change_values(memmap_path: Path) -> None:
         (lambda sample: None, r"returned None for image uint8\[3,16,16\].*may_filter=True"),
         (lambda sample: sample | {"id": "other"}, r"the id to 'other'"),
         (lambda sample: list(sample), r"a value of type list, not a sample"),
-        (lambda sample: sample["image"].unknown, r"raised AttributeError: .*unknown"),
+        (lambda sample: sample["image"].unknown, r"raised AttributeError: .*unknown'$"),
+        (
+            lambda image: image / 255,
+            r"raised TypeError: .*'dict'.*takes the sample, a dict.*sample\['image'\]",
+        ),
+        (lambda image: image.float(), r"raised AttributeError: 'dict'.*takes the sample, a dict"),
         (lambda sample: sample["image"].resize_(3, 4, 4) and None, r"raised RuntimeError"),
     ],
 )
@@ -336,3 +341,16 @@ def test_the_original_error_of_a_transform_is_kept(memmap_path: Path) -> None:
     with pytest.raises(TransformError, match="raised ZeroDivisionError: nothing to divide") as raised:
         data[2]
     assert isinstance(raised.value.__cause__, ZeroDivisionError)
+
+
+def test_classes_have_the_names_that_the_contract_pins(tmp_path: Path) -> None:
+    fields = {"kind": {"type": "label", "classes": ["cat", "dog"]}}
+    contract = Contract.from_dict({"fields": fields})
+    data = ShardDataset(write_records(tmp_path / "d", "memmap", contract, [{"id": "x", "kind": "dog"}]))
+    assert data.classes == ("cat", "dog")
+    assert data.classes[data.labels[0]] == "dog"
+
+
+def test_classes_without_names_are_an_error_that_says_so(path: Path) -> None:
+    with pytest.raises(LookupError, match="'label' have no names: they are 0 to 2"):
+        _ = ShardDataset(path).classes

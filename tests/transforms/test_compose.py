@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from shardkit.errors import TransformError
 from shardkit.transforms import CenterCrop, Compose, RandomHorizontalFlip, Resize
 from shardkit.transforms.compose import plan, split
 from shardkit.transforms.steps import Cut, Mirror, Scale
@@ -85,3 +86,11 @@ def test_it_shows_what_it_holds_and_travels() -> None:
     made = Compose([CROP, Compose([FLIP])])
     assert repr(made) == "Compose([CenterCrop(size=(4, 4), exact=False), RandomHorizontalFlip(p=1)])"
     assert repr(pickle.loads(pickle.dumps(made))) == repr(made)
+
+
+def test_an_operation_that_is_given_a_batch_says_where_it_belongs() -> None:
+    batch = {"id": ["a", "b"], "image": torch.zeros(2, 3, 8, 8)}
+    with pytest.raises(
+        TransformError, match=r"CenterCrop takes a sample, and this is a batch: .*data set or the loader"
+    ):
+        CROP(batch)

@@ -40,6 +40,7 @@ def test_plain_torch_passes(data: ShardDataset) -> None:
     assert (report.expected, report.delivered, report.batches) == (COUNT, COUNT, 13)
     assert sorted(report.order.tolist()) == list(range(COUNT))
     assert (report.describe(), report.not_compared) == ("all 101 ids delivered once", {})
+    assert repr(report) == "<DeliveryReport: all 101 ids delivered once>"
 
 
 def test_torchs_own_collate_passes(data: ShardDataset) -> None:

@@ -1,4 +1,4 @@
-"""``shardkit verify --delivery`` prints a table or one JSON object, names what failed, and says so in its status."""
+"""``shardkit verify --delivery`` prints a summary, a table or one JSON object; failures are named, and in its status."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -25,8 +25,23 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shardkit.verification.trial.ShardLoader", DropsTheLastBatch)
 
 
-def test_the_table_has_a_line_for_each_setting_and_the_verdict_last(path: Path, command: Command) -> None:
+def test_a_proof_that_succeeds_is_a_few_lines(path: Path, command: Command) -> None:
     status, out, _ = command("verify", path, *SMALL)
+    lines = out.splitlines()
+    assert status == 0
+    assert lines[:3] == [
+        "  iterable   8 settings: all delivered",
+        "  sampler    8 settings: all delivered",
+        "  threads    8 settings: all delivered",
+    ]
+    assert [line[:13] for line in lines[3:-1]] == ["  mixing     "] * 2
+    assert lines[-1] == f"{path}: 101 records in 24 settings: all delivered"
+
+
+def test_a_verbose_table_has_a_line_for_each_setting_and_the_verdict_last(
+    path: Path, command: Command
+) -> None:
+    status, out, _ = command("verify", path, *SMALL, "--verbose")
     lines = out.splitlines()
     assert status == 0
     assert lines[0].startswith("loader   ranks workers batch  tail epoch      course expected delivered ")
@@ -43,11 +58,10 @@ def test_a_failing_proof_exits_1_and_names_ids_on_one_line_for_each_setting(
 ) -> None:
     status, out, _ = command("verify", path, *SMALL)
     lines = out.splitlines()
-    table = [line for line in lines[1:25] if line.endswith("FAILED")]
     assert status == 1
-    assert {line.split()[0] for line in table} == {"threads"}
+    assert lines[1:3] == ["  sampler    8 settings: all delivered", "  threads    8 settings: 8 FAILED"]
     named = [line for line in lines if line.startswith("  FAILED     ")]
-    assert len(named) == len(table) == 8
+    assert len(named) == 8
     assert "threads, 2 ranks, 0 threads, batch 8, pad, epoch 0: 5 missing (r" in named[0]
     assert lines[-1] == f"{path}: 101 records in 24 settings: 8 FAILED"
 
@@ -152,6 +166,7 @@ def test_wrong_use_exits_2_and_names_the_option(
         (("--batch-size", "8"), "--batch-size"),
         (("--start-methods", "fork"), "--start-methods"),
         (("--sample", "5"), "--sample"),
+        (("--verbose",), "--verbose"),
     ],
 )
 def test_options_of_the_proof_of_delivery_are_refused_without_it(

@@ -1,5 +1,6 @@
 """What the documents say of the contract and of raw input is what the code does."""
 
+import inspect
 import re
 import subprocess
 import sys
@@ -12,7 +13,15 @@ import lmdb
 import pytest
 from PIL import Image
 
-from shardkit import Store
+from shardkit import (
+    DevicePrefetcher,
+    ShardDataset,
+    ShardIterableDataset,
+    ShardLoader,
+    ShardSampler,
+    Store,
+    transforms,
+)
 from shardkit.contract import Contract, ImageField, Reason, Warned
 from shardkit.sources import FILE_SOURCES, FOLDER_SOURCES, open_source
 from shardkit.sources.files import find_junk
@@ -20,6 +29,7 @@ from shardkit.sources.files import find_junk
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 CONTRACT = (ROOT / "docs" / "contract.md").read_text(encoding="utf-8")
+LOADING = (ROOT / "docs" / "loading.md").read_text(encoding="utf-8")
 SOURCES = (ROOT / "docs" / "sources.md").read_text(encoding="utf-8")
 
 
@@ -162,3 +172,50 @@ def test_the_programs_do_what_is_said(
     prepare(tmp_path)
     assert run(example(title, tmp_path)) == f"{len(ids)}\n"
     assert stored_ids(tmp_path / out) == ids
+
+
+def defaults_of(kind: type) -> dict[str, str]:
+    """Return each argument that may be left out, and its default as a document writes it."""
+    found = {}
+    for name, parameter in inspect.signature(kind).parameters.items():
+        if parameter.default is not parameter.empty:
+            found[name] = repr(parameter.default).replace("'", '"')
+    return found
+
+
+def told_defaults() -> list[dict[str, str]]:
+    """Return what each table under the defaults of docs/loading.md says."""
+    tables = section(LOADING, "Defaults of the loaders").split("| argument | default | meaning |")[1:]
+    return [
+        {
+            name: default
+            for names, default in re.findall(r"^\| (.*?) \| `(.*?)` \|", table, re.MULTILINE)
+            for name in quoted(names)
+        }
+        for table in tables
+    ]
+
+
+def test_the_defaults_of_the_loaders_are_those_of_the_code() -> None:
+    batches, samples, threads, prefetcher = told_defaults()
+    assert defaults_of(ShardSampler) == batches
+    assert defaults_of(ShardDataset) == samples
+    assert defaults_of(ShardIterableDataset) == batches | samples
+    assert defaults_of(ShardLoader) == batches | samples | threads
+    assert defaults_of(DevicePrefetcher) == prefetcher
+
+
+def arguments_of(kind: type) -> str:
+    """Return the arguments of a class as a document writes them."""
+    shown: list[str] = []
+    for name, parameter in inspect.signature(kind).parameters.items():
+        if parameter.kind is parameter.KEYWORD_ONLY and "*" not in shown:
+            shown.append("*")
+        shown.append(name if parameter.default is parameter.empty else f"{name}={parameter.default!r}")
+    return ", ".join(shown).replace("(0.75, 1.3333333333333333)", "(3/4, 4/3)")
+
+
+def test_every_transform_is_told_with_its_arguments() -> None:
+    told = dict(re.findall(r"^\| `(\w+)\((.*?)\)` \|", section(LOADING, "Transforms"), re.MULTILINE))
+    kinds = [kind for name in transforms.__all__ if inspect.isclass(kind := getattr(transforms, name))]
+    assert told == {kind.__name__: arguments_of(kind) for kind in kinds if kind is not transforms.ImageOp}

@@ -1,4 +1,4 @@
-"""``shardkit verify --delivery`` prints a summary, a table or one JSON object; failures are named, and in its status."""
+"""``shardkit verify --delivery`` prints a summary, a table or one JSON object, names what failed, and exits by it."""
 
 import json
 from collections.abc import Callable, Iterator

@@ -2,9 +2,8 @@
 
 import os
 import re
-import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, SupportsIndex
 
@@ -26,8 +25,8 @@ from shardkit import (
 from shardkit.errors import DatasetNotFoundError
 from shardkit.measurement import page_cache
 from shardkit.measurement.memory import MemoryWatch
-from shardkit.measurement.setting import Setting, Work
-from shardkit.store import commit, make_manifest, write_index
+from shardkit.reading.preloaded import preload_fields
+from shardkit.store import Store, commit, make_manifest, write_index
 
 NAMES = ["DataLoader, 0 workers", "DataLoader, 1 worker", "DataLoader, 1 worker, second epoch"]
 
@@ -288,12 +287,21 @@ def test_a_transform_of_ones_own_is_imported_by_its_name(
     assert {each.pixels for each in report.passes} == {12 * 2 * 3}
 
 
-def test_with_preload_passes_read_no_shards(out: Path) -> None:
+def test_with_preload_each_loader_holds_the_fields_in_memory(
+    out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    preloaded: list[Sequence[str]] = []
+
+    def preload(store: Store, names: Sequence[str], *others: Any) -> Any:
+        preloaded.append(names)
+        return preload_fields(store, names, *others)
+
+    monkeypatch.setattr("shardkit.reading.opened.preload_fields", preload)
     report = measure(out, preload=True)
     assert (report.ok, report.conditions.preload) == (True, True)
-    _, batches = Work(out, 5, False, None, None, preload=True).open(Setting("threads", 1))
-    shutil.rmtree(out / "shards")
-    assert sum(len(batch["id"]) for batch in batches) == 12
+    assert preloaded == [["image", "label"]] * 2  # one for workers, one for threads
+    measure(out)
+    assert len(preloaded) == 2
 
 
 def test_a_report_is_shown_in_one_line(out: Path) -> None:

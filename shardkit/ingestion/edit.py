@@ -149,7 +149,7 @@ def compact(
             entries,
             store.columns,
             backend=backend or entries[0].backend,
-            size=records_per_shard or shard_size(len(store)),
+            size=records_per_shard or shard_size(len(store), store.contract),
             seed=shuffle_seed,
             first_shard=output.first_shard,
             journal=None,

@@ -50,7 +50,7 @@ class Request:
     @cached_property
     def shard_size(self) -> int:
         """Input records a shard."""
-        return self.settings.records_per_shard or shard_size(self.total)
+        return self.settings.records_per_shard or shard_size(self.total, self.contract)
 
     def describe(self, generation: int) -> dict[str, Any]:
         """Return all that decides which bytes a run writes for a generation, the records aside; JSON-ready.

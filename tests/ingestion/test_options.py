@@ -216,3 +216,15 @@ def test_a_column_that_no_field_can_take_is_reported(tmp_path: Path) -> None:
     assert "left out" in report.remarks["my col"]
     contract = Contract.from_dict({"fields": {"x": {"type": "scalar", "dtype": "int64"}}})
     assert not ingest(tmp_path / "table.csv", tmp_path / "other", contract, workers=0).remarks
+
+
+def test_small_arrays_go_into_few_shards(tmp_path: Path) -> None:
+    arrays = [{"id": f"r{row}", "x": np.full(4, row, np.int16)} for row in range(1500)]
+    named = [record | {"name": "text"} for record in arrays]
+    few = Contract.from_dict({"fields": {"x": {"type": "array", "dtype": "int16", "shape": [4]}}})
+    many = Contract.from_dict({"fields": {**few.to_dict()["fields"], "name": {"type": "text"}}})
+    counts = []
+    for folder, contract, records in (("few", few, arrays), ("many", many, named)):
+        ingest(records, tmp_path / folder, contract, workers=0)
+        counts.append([shard.count for shard in Store(tmp_path / folder).manifest.shards])
+    assert counts == [[1500], [512, 512, 476]]

@@ -9,10 +9,11 @@ import numpy.typing as npt
 import torch
 
 from shardkit.contract import Payload
+from shardkit.contract.images.stored import StoredImage
 from shardkit.reading.allocation import Allocate
 from shardkit.reading.collate import Batch, Paddings, add_column
 from shardkit.reading.decode import FieldReader, as_rows
-from shardkit.transforms.steps import Rendering, Size
+from shardkit.transforms.steps import Recipe, Size
 
 Rows = npt.NDArray[np.int64]
 
@@ -131,7 +132,7 @@ class PictureColumn:
         tensor = allocate((count, *size, channels), np.dtype(np.uint8))
         self._out: npt.NDArray[Any] = tensor.numpy()
         self._tensor = tensor.permute(0, 3, 1, 2)
-        self._prepared: dict[int, tuple[int, Rendering]] = {}
+        self._prepared: dict[int, tuple[int, tuple[StoredImage, Recipe]]] = {}
 
     def put(self, place: int, row: int, payload: Payload, rng: random.Random | None) -> None:
         """Prepare one image."""
@@ -139,8 +140,8 @@ class PictureColumn:
 
     def finish(self, place: int) -> None:
         """Decode one image into the batch."""
-        row, rendering = self._prepared.pop(place)
-        self.reader.render(row, rendering, self._out, self._tensor, place)
+        row, prepared = self._prepared.pop(place)
+        self.reader.render(row, prepared, self._out, self._tensor, place)
 
     def value(self, place: int) -> torch.Tensor:
         """Return a part of the batch, ``uint8[C, H, W]``."""

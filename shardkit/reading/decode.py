@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 
 from shardkit.contract import Contract, ImageField, Payload
+from shardkit.contract.images.stored import StoredImage
 from shardkit.errors import CorruptShardError, FormatError, TransformError
 from shardkit.reading.records import Records
 from shardkit.reading.stored_array import view_of
@@ -19,7 +20,7 @@ from shardkit.transforms.compose import plan, size_after
 from shardkit.transforms.encoded import EncodedImage, check_encoded, is_encoded
 from shardkit.transforms.image_ops import UNUSED_RNG, ImageOp
 from shardkit.transforms.scratch import Block
-from shardkit.transforms.steps import Picture, Rendering, Size, Step
+from shardkit.transforms.steps import Picture, Recipe, Size
 
 T = TypeVar("T")
 
@@ -32,7 +33,7 @@ class _Scratch(threading.local):
 
 
 _scratch = _Scratch()
-_MOST_PLANNED = 4096  # sizes of pictures
+_MOST_RECIPES = 4096  # sizes of pictures
 
 
 class FieldReader:
@@ -71,7 +72,7 @@ class FieldReader:
         self.is_random = any(op.is_random for op in ops)
         self._stays_encoded = is_encoded(ops)
         self._starts = np.array(store.starts, dtype=np.int64)
-        self._planned: dict[Size, list[Step]] = {}
+        self._recipes: dict[Size, Recipe] = {}
         self._arrays: dict[int, npt.NDArray[np.void] | None] = {}
 
     @property
@@ -164,8 +165,8 @@ class FieldReader:
                 self._store.check(row, self.column, payload)
             return EncodedImage.copy_of(payload)
         if self._ops:
-            rendering = self.prepare(row, payload, rng)
-            picture = self._undamaged(row, rendering.make)
+            image, recipe = self.prepare(row, payload, rng)
+            picture = self._undamaged(row, lambda: recipe.make(image))
             return torch.from_numpy(np.array(picture, order="C", copy=True)).permute(2, 0, 1)
         value = self.value(row, payload)
         if not isinstance(value, np.ndarray):
@@ -173,8 +174,8 @@ class FieldReader:
         tensor = torch.from_numpy(value if value.flags.writeable else value.copy())
         return tensor.permute(2, 0, 1) if self.field.kind == "image" else tensor
 
-    def prepare(self, row: int, payload: Payload, rng: random.Random | None) -> Rendering:
-        """Return the picture in a payload, checked and ready to be decoded, with what the operations do to it.
+    def prepare(self, row: int, payload: Payload, rng: random.Random | None) -> tuple[StoredImage, Recipe]:
+        """Return the picture in a payload, checked and ready to be decoded, and what the operations do to it.
 
         Raises:
             CorruptShardError: It is damaged; names shard, row, id and field.
@@ -187,30 +188,37 @@ class FieldReader:
             self._store.check(row, self.column, payload)
         image = self._undamaged(row, lambda: field.open(payload))
         try:
-            return Rendering(image, self._steps((image.height, image.width), rng))
+            return image, self._recipe((image.height, image.width), rng)
         except TransformError as error:
             raise TransformError(f"{self._store.where(row)}, field {self.name!r}: {error}") from None
 
-    def _steps(self, size: Size, rng: random.Random | None) -> list[Step]:
+    def _recipe(self, size: Size, rng: random.Random | None) -> Recipe:
         """Return what is done to a picture of a size: decided once for each, where no random numbers are drawn."""
         if self.is_random:
-            return plan(self._ops, size, rng or UNUSED_RNG)
-        if size not in self._planned:
-            if len(self._planned) >= _MOST_PLANNED:
-                self._planned.clear()
-            self._planned[size] = plan(self._ops, size, UNUSED_RNG)
-        return self._planned[size]
+            return Recipe(size, plan(self._ops, size, rng or UNUSED_RNG))
+        recipe = self._recipes.get(size)
+        if recipe is None:
+            if len(self._recipes) >= _MOST_RECIPES:
+                self._recipes.clear()
+            recipe = self._recipes[size] = Recipe(size, plan(self._ops, size, UNUSED_RNG))
+        return recipe
 
     def render(
-        self, row: int, rendering: Rendering, pictures: Picture, tensor: torch.Tensor, place: int
+        self,
+        row: int,
+        prepared: tuple[StoredImage, Recipe],
+        pictures: Picture,
+        tensor: torch.Tensor,
+        place: int,
     ) -> None:
-        """Decode a picture into its place among those of a batch; see `Rendering.make_in`.
+        """Decode a picture that was prepared into its place among those of a batch; see `Recipe.make_in`.
 
         Raises:
             CorruptShardError: It is damaged; names shard, row, id and field.
         """
         try:
-            rendering.make_in(pictures, tensor, place)
+            image, recipe = prepared
+            recipe.make_in(image, pictures, tensor, place)
         except FormatError as error:
             raise self._damaged(row, error) from None
 

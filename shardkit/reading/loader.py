@@ -117,7 +117,9 @@ class ShardLoader(RankBatches):
         memory: Allocate = allocate_pinned if self._pin_memory else recycled.allocate
         coming: deque[ThreadedRun] = deque()
         try:
-            while run := list(islice(batches.ahead(), at_once)):
+            length = 1  # runs grow, so that the first batch is there soon
+            while run := list(islice(batches.ahead(), length)):
+                length = min(2 * length, at_once)
                 made = ThreadedRun(run, begin_run(self.dataset, run, memory))
                 threads.start(made)
                 coming.append(made)

@@ -86,13 +86,19 @@ class RowBatch(PreparedSamples):
         if not self._decoded:
             return
         rows = self._rows[begin:end].tolist()
+        if self._skipped is None:
+            for place, row in enumerate(rows, begin):
+                self._put(place, row)
+            for place in range(begin, end):
+                self._finish(place)
+            return
         prepared = [
             place
             for place, row in enumerate(rows, begin)
             if place not in self._lost and self._is_sound(place, row, self._put)
         ]
         for place in prepared:
-            self._is_sound(place, rows[place - begin], self._finish)
+            self._is_sound(place, rows[place - begin], lambda place, _: self._finish(place))
 
     def batches(self) -> list[Batch]:
         """Return the one batch."""
@@ -157,7 +163,7 @@ class RowBatch(PreparedSamples):
                 for place in range(begin, end):  # to find those that are damaged
                     self._is_sound(place, int(self._rows[place]), column.fill_one)
 
-    def _finish(self, place: int, row: int) -> None:
+    def _finish(self, place: int) -> None:
         for column in self._decoded:
             column.finish(place)
 

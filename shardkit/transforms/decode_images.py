@@ -14,7 +14,7 @@ from shardkit.transforms.encoded import EncodedBatch, is_encoded
 from shardkit.transforms.image_ops import UNUSED_RNG, ImageOp
 from shardkit.transforms.jpeg_libraries import decodes_jpegs, find_jpeg_decoder
 from shardkit.transforms.randomness import Draws, rng_of
-from shardkit.transforms.steps import Rendering, Size, Step
+from shardkit.transforms.steps import Recipe, Size, Step
 
 
 class DecodeImages:
@@ -143,8 +143,9 @@ class DecodeImages:
         for number, place in enumerate(places):
             with images.naming(place):
                 image = self._image.open(images.payload(place))
-                rendering = Rendering(image, self._steps(images, place, (image.height, image.width)))
-                rendering.make_in(decoded.numpy(), views, number)
+                size = image.height, image.width
+                recipe = Recipe(size, self._steps(images, place, size))
+                recipe.make_in(image, decoded.numpy(), views, number)
         return views
 
     def _steps(self, images: EncodedBatch, place: int, size: Size) -> list[Step]:

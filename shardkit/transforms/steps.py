@@ -55,41 +55,42 @@ class Mirror(NamedTuple):
 Step = Cut | Scale | Mirror
 
 
-class Rendering:
-    """A picture about to be decoded: what to cut out of it, what to scale that to, and what is left to do.
+class Recipe:
+    """What is done to pictures of one size: what is cut out, what that is scaled to, and what is left to do.
 
-    All that can be decided is decided here, so that a row of pictures can be prepared first and decoded then: code that
-    runs between two pictures finds the caches full of pixels, and takes several times as long.
+    It is made once for each size where nothing is random. Code that runs between two pictures finds the caches full of
+    pixels, takes several times as long, and keeps other threads from the interpreter.
 
     Args:
-        image: What is decoded, in a smaller scale where the steps shrink it to that anyway.
-        steps: In order; what they cut lies within the picture.
+        size: Height and width of the pictures.
+        steps: In order; what they cut lies within such a picture.
     """
 
-    __slots__ = ("_cut", "_image", "_least", "_rest", "_scale")
+    __slots__ = ("_cut", "_least", "_rest", "_scale", "_size")
 
-    def __init__(self, image: StoredImage, steps: Sequence[Step]) -> None:
+    def __init__(self, size: Size, steps: Sequence[Step]) -> None:
         first = steps[0] if steps else None
-        self._image = image
-        self._cut = first if isinstance(first, Cut) else Cut(0, 0, image.height, image.width)
+        self._size = size
+        self._cut = first if isinstance(first, Cut) else Cut(0, 0, *size)
         self._rest = steps[1:] if self._cut is first else steps
         scale = self._rest[0] if self._rest else None
         self._scale = scale if isinstance(scale, Scale) and len(self._rest) == 1 else None
-        self._least = _least(image, self._cut, scale)
+        self._least = _least(size, self._cut, scale)
 
-    def make(self) -> Picture:
-        """Return the picture as a new array, or a view of what was decoded.
+    def make(self, image: StoredImage) -> Picture:
+        """Return a picture as a new array, or a view of what was decoded: in a smaller scale, if that serves.
 
         Raises:
             FormatError: It is damaged.
         """
-        samples = self._image.decode(self._least)
-        return take_steps(samples, [_rescaled(self._cut, self._image, samples), *self._rest])
+        samples = image.decode(self._least)
+        return take_steps(samples, [_rescaled(self._cut, self._size, samples), *self._rest])
 
-    def make_in(self, pictures: Picture, tensor: torch.Tensor, place: int) -> None:
-        """Put the picture among those of a batch.
+    def make_in(self, image: StoredImage, pictures: Picture, tensor: torch.Tensor, place: int) -> None:
+        """Put a picture among those of a batch.
 
         Args:
+            image: Is decoded.
             pictures: Those of the batch, ``uint8[B, H, W, C]``, C-contiguous.
             tensor: The same as ``uint8[B, C, H, W]``.
             place: Which of them it is.
@@ -97,8 +98,8 @@ class Rendering:
         Raises:
             FormatError: It is damaged.
         """
-        samples = self._image.decode(self._least, _scratch.decoded.room)
-        cut = self._cut if self._least is None else _rescaled(self._cut, self._image, samples)
+        samples = image.decode(self._least, _scratch.decoded.room)
+        cut = self._cut if self._least is None else _rescaled(self._cut, self._size, samples)
         part = samples[cut.top : cut.top + cut.height, cut.left : cut.left + cut.width]
         size = pictures.shape[1:3]
         if self._scale is None or part.shape[:2] == size:
@@ -122,21 +123,21 @@ def take_steps(samples: Picture, steps: Sequence[Step]) -> Picture:
     return samples
 
 
-def _least(image: StoredImage, cut: Cut, scale: Step | None) -> Size | None:
+def _least(size: Size, cut: Cut, scale: Step | None) -> Size | None:
     """Return the size of the whole picture in which the part is still as large as it is scaled to next."""
     if not isinstance(scale, Scale) or scale.is_exact:
         return None
-    height = -(-scale.height * image.height // cut.height)
-    width = -(-scale.width * image.width // cut.width)
+    height = -(-scale.height * size[0] // cut.height)
+    width = -(-scale.width * size[1] // cut.width)
     return height, width
 
 
-def _rescaled(cut: Cut, image: StoredImage, samples: Picture) -> Cut:
+def _rescaled(cut: Cut, size: Size, samples: Picture) -> Cut:
     """Return the part in a picture that was decoded smaller, to the nearest pixels of that."""
     height, width = samples.shape[:2]
-    if (height, width) == (image.height, image.width):
+    if (height, width) == size:
         return cut
-    eighths = min(8 * height // image.height, 8 * width // image.width)  # sides were rounded up
+    eighths = min(8 * height // size[0], 8 * width // size[1])  # sides were rounded up
     top, rows = _shrunk(cut.top, cut.height, eighths, height)
     left, columns = _shrunk(cut.left, cut.width, eighths, width)
     return Cut(top, left, rows, columns)

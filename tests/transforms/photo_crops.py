@@ -13,7 +13,7 @@ from sklearn.datasets import load_sample_images
 
 from shardkit.contract import ImageField
 from shardkit.transforms import ImageOp
-from shardkit.transforms.steps import Cut, Mirror, Rendering, Step
+from shardkit.transforms.steps import Cut, Mirror, Recipe, Step
 
 Samples = npt.NDArray[np.uint8]
 CHINA, FLOWER = (Image.fromarray(array) for array in load_sample_images().images)
@@ -27,10 +27,11 @@ def encode(image: Image.Image | Samples, kind: str = "JPEG", **options: Any) -> 
 
 def rendered(field: ImageField, data: bytes, steps: Sequence[Step]) -> Samples:
     """Decode a picture and take the steps: to a new one, and, with the same result, to a place in a batch."""
-    rendering = Rendering(field.open(data), steps)
-    made = rendering.make()
+    image = field.open(data)
+    recipe = Recipe((image.height, image.width), steps)
+    made = recipe.make(image)
     batch = torch.full((3, *made.shape), 77, dtype=torch.uint8)
-    rendering.make_in(batch.numpy(), batch.permute(0, 3, 1, 2), 1)
+    recipe.make_in(image, batch.numpy(), batch.permute(0, 3, 1, 2), 1)
     np.testing.assert_array_equal(batch[1].numpy(), made)
     assert (batch[::2] == 77).all()
     return made

@@ -19,9 +19,10 @@ from shardkit.store import Store, columns_of
 SHARDS_AIMED_AT = 64  # enough tasks to keep many workers evenly busy
 SMALLEST_SHARD = 512  # records; below that, flushing files to disk begins to cost as much as decoding
 _MOST_RECORDS = 10**9
-LEAST_COPIED_BYTES = (
-    1 << 25
-)  # of arrays in a shard; below that, looking for the shard costs as much as copying
+COPIED_BYTES = (
+    1 << 28
+)  # of arrays in a shard: batches are copied from one at a time, and again where from several
+LARGEST_COPIED_SHARD = 131072  # records
 LARGEST_SHARD = 16384  # records; 82 KB photos make 1.3 GB then, which still copies and verifies in one go
 
 
@@ -59,14 +60,16 @@ def check_numbers(records_per_shard: int | None, shuffle_seed: int | None) -> No
 def shard_size(total: int | None, contract: Contract) -> int:
     """Return how many input records a shard takes when nobody says: a power of two that fits `total`, and the contract.
 
-    Where all values have one size, batches are copied shard by shard: small arrays go into few of them.
+    Arrays of one size go into few shards: they are checked about as quickly as copied, so that one process will do.
     """
-    layouts = [field.layout for field in contract.fields.values()]
-    is_copied = all(layout.is_fixed for layout in layouts) and not all(layout.is_single for layout in layouts)
-    least = LEAST_COPIED_BYTES // max(1, sum(layout.nbytes for layout in layouts)) if is_copied else 0
     size = SMALLEST_SHARD if total is not None else LARGEST_SHARD // 4
-    while size < LARGEST_SHARD and (size < least or (total is not None and size * SHARDS_AIMED_AT < total)):
+    while total is not None and size < LARGEST_SHARD and size * SHARDS_AIMED_AT < total:
         size *= 2
+    layouts = [field.layout for field in contract.fields.values()]
+    if all(layout.is_fixed for layout in layouts) and not all(layout.is_single for layout in layouts):
+        row_bytes = sum(layout.nbytes for layout in layouts)
+        while size < LARGEST_COPIED_SHARD and size * row_bytes < COPIED_BYTES:
+            size *= 2
     return size
 
 

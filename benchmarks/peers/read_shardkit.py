@@ -60,8 +60,9 @@ def _write_arrays(job: Job) -> None:
     contract = Contract(
         {"image": ArrayField("uint8", arrays.shape[1:]), "label": LabelField(num_classes=job.records)}
     )
-    records = ({"id": str(row), "image": array, "label": row} for row, array in enumerate(arrays))
-    ingest(records, job.out, contract, workers=job.threads)
+    raw = f"{job.out}.npz"
+    np.savez(raw, image=arrays, label=np.arange(job.records))
+    ingest(raw, job.out, contract, workers=job.threads)
 
 
 if __name__ == "__main__":

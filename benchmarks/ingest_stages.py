@@ -64,7 +64,7 @@ def _run(photos: PhotoFolder, out: Path, backend: str) -> dict[str, float]:
     columns = columns_of(contract)
     shards = []
     laps = Laps()
-    parts = list(source.parts(shard_size(source.count())))
+    parts = list(source.parts(shard_size(source.count(), contract)))
     laps.end("list the folder, twice")
     for number, part in enumerate(parts):
         writer = create_shard(out, number, backend, columns)

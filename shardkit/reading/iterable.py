@@ -111,7 +111,7 @@ class SampleBatches(Iterator[Batch]):
         self._dataset = dataset
         self._batches = batches
         self._at_once = at_once
-        self._memory = RecycledMemory(3 * at_once * len(dataset.contract.fields))
+        self._memory = RecycledMemory(3 * len(dataset.contract.fields))
         self._run: deque[BatchRows] = deque()
         self._made: deque[Batch] = deque()
 

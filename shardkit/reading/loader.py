@@ -112,7 +112,7 @@ class ShardLoader(RankBatches):
         threads = BatchThreads(self._threads)
         # pinned memory is used again when a device has read the tensor that torch made of it, and no other
         at_once = 1 if self._pin_memory else self.dataset.batches_at_once(self.batch_size)
-        most = (_AHEAD + _MOST_AHEAD + 2) * at_once * len(self.dataset.contract.fields)
+        most = (_AHEAD + _MOST_AHEAD + 2) * len(self.dataset.contract.fields)
         recycled = self._spare.pop() if self._spare else RecycledMemory(most)
         memory: Allocate = allocate_pinned if self._pin_memory else recycled.allocate
         coming: deque[ThreadedRun] = deque()

@@ -1,5 +1,6 @@
 """The iterable data set: whole batches, shared out among ranks and workers by itself."""
 
+import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -112,25 +113,29 @@ class SampleBatches(Iterator[Batch]):
         self._batches = batches
         self._at_once = at_once
         self._memory = RecycledMemory(3 * len(dataset.contract.fields))
-        self._run: deque[BatchRows] = deque()
-        self._made: deque[Batch] = deque()
+        self._lock = threading.Lock()
+        self._coming: deque[tuple[BatchRows, Batch | None]] = deque()
 
     def __next__(self) -> Batch:
-        if not self._run:
-            self._begin_run()
-        rows = self._run.popleft()
-        batch = self._made.popleft() if self._made else read_rows(self._dataset, rows)
-        self._batches.hand_out(rows)  # and not before: one that failed was not delivered
-        return batch
+        with self._lock:  # or threads that share the iterator would get some batches twice
+            if not self._coming:
+                self._coming.extend(self._next_run())
+            rows, batch = self._coming.popleft()
+            if batch is None:
+                batch = read_rows(self._dataset, rows)
+            self._batches.hand_out(rows)  # and not before: one that failed was not delivered
+            return batch
 
-    def _begin_run(self) -> None:
-        self._run.extend(islice(self._batches.ahead(), self._at_once))
-        if not self._run:
+    def _next_run(self) -> list[tuple[BatchRows, Batch | None]]:
+        """Return the next batches, or None in their place if they are to be read one by one."""
+        run = list(islice(self._batches.ahead(), self._at_once))
+        if not run:
             self._batches.finish()
             raise StopIteration
-        if len(self._run) > 1:
+        if len(run) > 1:
             with suppress(ShardkitError):  # it belongs to one of them, and comes again with that one
-                self._made.extend(read_run(self._dataset, list(self._run), self._memory.allocate))
+                return list(zip(run, read_run(self._dataset, run, self._memory.allocate), strict=True))
+        return [(rows, None) for rows in run]
 
     def state_dict(self) -> dict[str, int]:
         """Return where the iterator is."""
@@ -143,5 +148,4 @@ class SampleBatches(Iterator[Batch]):
             StateError: It had another number of workers.
         """
         self._batches.load_state_dict(state)
-        self._run.clear()
-        self._made.clear()
+        self._coming.clear()

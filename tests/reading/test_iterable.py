@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -184,3 +185,19 @@ def test_an_epoch_that_is_no_integer_is_refused(memmap_path: Path) -> None:
 def test_a_missing_data_set_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DatasetNotFoundError):
         ShardIterableDataset(tmp_path / "nothing")
+
+
+def test_threads_that_share_an_iterator_get_each_batch_once(path: Path) -> None:
+    data = ShardIterableDataset(path, batch_size=1, fields=["label"])
+    for _ in range(20):
+        batches, found = iter(data), []
+
+        def take(batches: Any = batches, found: list[str] = found) -> None:
+            found.extend(record_id for batch in batches for record_id in batch["id"])
+
+        threads = [threading.Thread(target=take) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(found) == ALL_IDS

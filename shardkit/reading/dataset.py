@@ -1,6 +1,5 @@
 """The map-style data set: a sample for a row or an id, with or without decoding."""
 
-import operator
 from collections.abc import Callable, Iterable, Sequence
 from os import PathLike
 from pathlib import Path
@@ -8,7 +7,6 @@ from typing import Any, Literal, SupportsIndex, get_args
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch.utils.data import Dataset
 
 from shardkit.contract import Contract
@@ -19,10 +17,11 @@ from shardkit.reading.collate import NoSamples, Sample
 from shardkit.reading.decode import ops_by_field
 from shardkit.reading.gathered import GatheredBatches
 from shardkit.reading.guard import TransformGuard
+from shardkit.reading.integer import row_at
 from shardkit.reading.marked import MarkedRows
 from shardkit.reading.opened import OpenedData
 from shardkit.reading.row_batch import RowBatch
-from shardkit.reading.selection import Columns, select_rows, the_label_field
+from shardkit.reading.selection import Columns, choose_fields, select_rows, the_label_field
 from shardkit.store import IdSequence, Store
 from shardkit.transforms.compose import Transform, split
 from shardkit.transforms.randomness import Draws, begin_sample, transforming
@@ -87,7 +86,7 @@ class ShardDataset(Dataset[Sample | None]):
             raise ValueError(f'on_error must be "raise" or "skip", not {on_error!r}')
         store = Store(path)
         self._count = len(store)
-        self._names = _choose(fields, list(store.contract.fields))
+        self._names = choose_fields(fields, list(store.contract.fields))
         ops, rest = split(transform)
         by_field = ops_by_field(ops, store.contract, self._names)
         self._guard = (
@@ -369,22 +368,7 @@ class ShardDataset(Dataset[Sample | None]):
     def _row(self, index: SupportsIndex) -> int:
         if type(index) is int and 0 <= index < self._count:
             return index
-        if isinstance(index, bool | np.bool_) or (torch.is_tensor(index) and index.dtype == torch.bool):
-            raise TypeError("the index of a data set is an integer, not a bool")
-        try:
-            row = operator.index(index)
-        except TypeError:
-            hint = (
-                "; for many rows at once call __getitems__, or give a DataLoader batch_sampler="
-                if isinstance(index, list | tuple)
-                else ""
-            )
-            raise TypeError(
-                f"the index of a data set is an integer, not {type(index).__name__}{hint}"
-            ) from None
-        if not -self._count <= row < self._count:
-            raise IndexError(f"{self.path}: index {row} is out of range: there are {self._count} records")
-        return row % self._count
+        return row_at(index, self._count, self.path)
 
     def _sample(self, row: int) -> Sample | None:
         """Return the sample in a row, transformed; None if it was filtered or skipped."""
@@ -413,15 +397,3 @@ class ShardDataset(Dataset[Sample | None]):
         if result is None and self._filtered is not None:
             self._filtered.mark(row)
         return result if result is None else self._opened.reader.mark(result)
-
-
-def _choose(fields: Sequence[str] | None, known: list[str]) -> list[str]:
-    """Return the fields to read, in contract order."""
-    if fields is None:
-        return known
-    if isinstance(fields, str):
-        raise TypeError(f"fields must be a sequence of names, such as [{fields!r}], not a str")
-    unknown = [name for name in fields if name not in known]
-    if unknown:
-        raise ValueError(f"the data set has no field {unknown[0]!r}; its fields are {', '.join(known)}")
-    return [name for name in known if name in fields]

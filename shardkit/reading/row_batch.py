@@ -86,7 +86,9 @@ class RowBatch(PreparedSamples):
         if not self._decoded:
             return
         rows = self._rows[begin:end].tolist()
-        if self._skipped is None:
+        if (
+            self._skipped is None
+        ):  # without a call more than it takes: it keeps other threads from the interpreter
             for place, row in enumerate(rows, begin):
                 self._put(place, row)
             for place in range(begin, end):

@@ -1,6 +1,6 @@
-"""Finds the rows of a data set that fit what is asked for: by id, by class, by the values of its columns."""
+"""Finds what is asked for in a data set: its fields by name, its rows by id, by class, by the values of its columns."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol
@@ -133,3 +133,24 @@ def _ask(store: Store, where: Callable[[Columns], npt.ArrayLike]) -> npt.NDArray
             f"where must return bool[{len(store)}], one value a row, not {answer.dtype}{list(answer.shape)}"
         )
     return answer
+
+
+def choose_fields(fields: Sequence[str] | None, known: list[str]) -> list[str]:
+    """Return the fields to read, in contract order.
+
+    Args:
+        fields: Their names, or None for all.
+        known: Those of the contract.
+
+    Raises:
+        TypeError: It is one str.
+        ValueError: There is no such field.
+    """
+    if fields is None:
+        return known
+    if isinstance(fields, str):
+        raise TypeError(f"fields must be a sequence of names, such as [{fields!r}], not a str")
+    unknown = [name for name in fields if name not in known]
+    if unknown:
+        raise ValueError(f"the data set has no field {unknown[0]!r}; its fields are {', '.join(known)}")
+    return [name for name in known if name in fields]

@@ -168,9 +168,9 @@ ForkingPickler.register(WorkerBatch, _reduce)
 def _unpack(
     packed: list[_PackedBlock | torch.UntypedStorage], values: dict[str, Any], abandoned: list[Token]
 ) -> dict[str, Any]:
-    for token in abandoned:
-        _known.pop(token, None)
     memories = [_receive(each) if isinstance(each, _PackedBlock) else each for each in packed]
+    for token in abandoned:  # and not before: a block may be sent for the last time
+        _known.pop(token, None)
     return {name: _unpacked(value, memories) for name, value in values.items()}
 
 

@@ -2,7 +2,8 @@
 
 import copy
 import pickle
-import threading
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -188,16 +189,17 @@ def test_a_missing_data_set_is_refused(tmp_path: Path) -> None:
 
 
 def test_threads_that_share_an_iterator_get_each_batch_once(path: Path) -> None:
-    data = ShardIterableDataset(path, batch_size=1, fields=["label"])
-    for _ in range(20):
+    data = ShardIterableDataset(
+        path, batch_size=1, fields=["label"], weights=[1] * 10, num_samples=3000, tail="exact"
+    )
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # so that they meet in all places
+    try:
         batches, found = iter(data), []
-
-        def take(batches: Any = batches, found: list[str] = found) -> None:
-            found.extend(record_id for batch in batches for record_id in batch["id"])
-
-        threads = [threading.Thread(target=take) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert sorted(found) == ALL_IDS
+        with ThreadPoolExecutor(4) as threads:
+            taken = [threads.submit(lambda: [batch["id"] for batch in batches]) for _ in range(4)]
+        for each in taken:
+            found += each.result()
+    finally:
+        sys.setswitchinterval(interval)
+    assert sorted(map(list, found)) == sorted([record_id] for record_id in ids(data))

@@ -19,9 +19,7 @@ from shardkit.store import Store, columns_of
 SHARDS_AIMED_AT = 64  # enough tasks to keep many workers evenly busy
 SMALLEST_SHARD = 512  # records; below that, flushing files to disk begins to cost as much as decoding
 _MOST_RECORDS = 10**9
-COPIED_BYTES = (
-    1 << 28
-)  # of arrays in a shard: batches are copied from one at a time, and again where from several
+COPIED_BYTES = 1 << 28  # of arrays in a shard: a batch of one is copied once, a batch of several twice
 LARGEST_COPIED_SHARD = 131072  # records
 LARGEST_SHARD = 16384  # records; 82 KB photos make 1.3 GB then, which still copies and verifies in one go
 

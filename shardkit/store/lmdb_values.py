@@ -14,9 +14,8 @@ from shardkit.store.lmdb_tree import NODE_AND_KEY_BYTES, OUTSIDE, check_tree
 
 _POINTERS = PAGE_HEADER_BYTES // 2  # in 16-bit words, as pages are counted below
 _ALTERED = "leads out of the file"
-_unpack_node = struct.Struct(
-    "<IH2x8xQ"
-).unpack_from  # size of the value, flags; behind the key its first page
+_unpack_node = struct.Struct("<IH2x8xQ").unpack_from
+"""Size of the value, flags; behind the key the first page of a value that has pages of its own."""
 
 
 def open_values(file: memoryview, meta: LmdbMeta) -> Callable[[int], memoryview]:
